@@ -1,0 +1,1 @@
+"""Generated from proto/ by themis_arbiter.gen.regenerate. Do not edit."""
