@@ -41,3 +41,85 @@ lock: setup ## write requirements.lock from what is installed now
 	  $(BIN)/pip freeze --all --exclude-editable --exclude pip | LC_ALL=C sort -f; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
 	@touch $(STAMP)
+
+.PHONY: gen
+gen: setup ## generate the protobuf code anew
+	@$(BIN)/python -m themis_arbiter.gen.regenerate
+
+# --- Java -----------------------------------------------------------------------------------------------------------
+
+JAVA_DIR := yarn_bridge/java
+JAVA_SOURCES := $(shell find $(JAVA_DIR) -name target -prune -o -type f -print 2>/dev/null)
+PLUGIN_STAMP := $(JAVA_DIR)/target/.packaged
+MVN := mvn -B --no-transfer-progress -Daether.connector.http.retryHandler.count=5 -Dmaven.wagon.http.retryHandler.count=5 -f $(JAVA_DIR)/pom.xml
+HAS_JAVA := $(shell command -v javac >/dev/null && command -v mvn >/dev/null && echo yes)
+JAVA_MISSING := Java (a JDK, 8 to 17) or Maven is not here; on Debian install openjdk-17-jdk-headless and maven
+
+.PHONY: plugin
+plugin: ## package the ResourceManager's plugin (quick when nothing changed)
+ifeq ($(HAS_JAVA),yes)
+plugin: $(PLUGIN_STAMP)
+else
+	@echo "plugin: $(JAVA_MISSING)" >&2; exit 1
+endif
+
+$(PLUGIN_STAMP): $(JAVA_SOURCES)
+	$(MVN) -q package -DskipTests
+	@mkdir -p $(@D); touch $@
+
+# Where Java is missing, what needs it is left out with a line that says so, instead of failing.
+.PHONY: plugin-if-java
+plugin-if-java:
+ifeq ($(HAS_JAVA),yes)
+plugin-if-java: $(PLUGIN_STAMP)
+else
+	@echo "plugin: $(JAVA_MISSING); going on without YARN"
+endif
+
+.PHONY: java-test
+java-test: plugin ## run the plugin's own tests
+	@$(MVN) verify | grep -E 'Tests run|ERROR|FAIL|BUILD'
+
+# --- checks ---------------------------------------------------------------------------------------------------------
+
+.PHONY: format
+format: setup ## format the Python code and put right what ruff can
+	@$(BIN)/ruff check --fix-only --quiet . ; $(BIN)/ruff format .
+
+.PHONY: lint
+lint: setup ## formatting, lint, layers, spelling
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+	@$(BIN)/lint-imports
+	@$(BIN)/codespell
+
+.PHONY: type
+type: setup ## mypy, strict
+	@$(BIN)/mypy
+
+# --- tests ----------------------------------------------------------------------------------------------------------
+
+# More arguments for pytest: make unit ARGS='-k rho -x'
+ARGS ?=
+SLOW_MARKERS := yarn or zookeeper or e2e or browser or slow
+
+.PHONY: unit
+unit: setup ## the tests that need nothing but Python, in seconds
+	@$(BIN)/python -m pytest -q -m "not ($(SLOW_MARKERS))" $(ARGS)
+
+# Every stage runs though one before it failed: one run tells all. pytest comes last, so its summary closes the output.
+STAGES := lint type $(if $(HAS_JAVA),java-test)
+.PHONY: test
+test: setup plugin-if-java ## every check and every test there is, real YARN and ZooKeeper too
+	@failed=; \
+	for stage in $(STAGES); do \
+	  echo "== $$stage"; $(MAKE) --no-print-directory $$stage || failed="$$failed $$stage"; \
+	done; \
+	echo "== pytest"; $(BIN)/python -m pytest $(ARGS) || failed="$$failed pytest"; \
+	if [ -n "$$failed" ]; then echo "make test: failed:$$failed" >&2; exit 1; fi
+
+# --- running --------------------------------------------------------------------------------------------------------
+
+.PHONY: run
+run: setup plugin-if-java ## a local YARN with the plugin and sample apps (KEEP=1 stays up)
+	@$(BIN)/python -m themis_arbiter.cli.local_run $(if $(filter 1,$(KEEP)),--keep)

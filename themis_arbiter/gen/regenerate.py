@@ -30,7 +30,7 @@ class GenerationError(Exception):
 
 
 def generate(into: Path, proto_root: Path = PROTO_ROOT) -> list[Path]:
-    """Generate every .proto file below `proto_root` into `into`/themis and return the files, sorted, relative to `into`.
+    """Generate every .proto file below `proto_root` into `into`/themis; return the files, sorted, relative to `into`.
 
     What is in `into`/themis before is replaced, so that a message that is gone leaves nothing behind.
     Raises `GenerationError`, and then leaves `into` as it was.
