@@ -1,0 +1,1 @@
+"""The deterministic core: events in, effects out; no clock, IO, chance, threads or logging (ADR 0001)."""

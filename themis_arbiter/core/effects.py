@@ -1,0 +1,136 @@
+"""Everything the arbiter can want done. The driver performs effects in order and journals them.
+
+Effects that change what the ResourceManager's gate admits (`Sync`, `Grant`, `Withdraw`, `Drain`) are numbered by `seq` within a
+start id and are only ever emitted in answer to `LeasesPersisted` (persist before act).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from themis_arbiter.core.events import Batch, Timer
+from themis_arbiter.core.lease import Cause, Lease, LeaseState
+from themis_arbiter.core.types import AppId, Epoch, GpuId, LeaseId, Millis, RoundNo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersistLeases:
+    """Commit `batch`; answer with LeasesPersisted or StoreFailed."""
+
+    batch: Batch
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncLeases:
+    """Tell the gate all leases it shall honour; those in DRAINING admit nothing new. Starts the numbering anew."""
+
+    epoch: Epoch
+    start_id: str
+    seq: int
+    leases: tuple[Lease, ...]
+    drains: tuple[tuple[LeaseId, Millis], ...]  # lease, deadline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GrantGpus:
+    """Tell the gate of leases that it may let containers in for."""
+
+    epoch: Epoch
+    start_id: str
+    seq: int
+    leases: tuple[Lease, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestDrain:
+    """Have the holders give these leases' GPUs up now; what still runs at `deadline_ms` is killed."""
+
+    epoch: Epoch
+    start_id: str
+    seq: int
+    lease_ids: tuple[LeaseId, ...]
+    deadline_ms: Millis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WithdrawLeases:
+    """Tell the gate that these leases are over; their GPUs have been released."""
+
+    epoch: Epoch
+    start_id: str
+    seq: int
+    lease_ids: tuple[LeaseId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendOffer:
+    """Show an app's agent what is on offer; it may bid until `deadline_ms`."""
+
+    app_id: AppId
+    round_no: RoundNo
+    gpus: tuple[GpuId, ...]
+    deadline_ms: Millis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeAt:
+    """Send `Woke(timer)` at `at_ms`; replaces what was set for this timer before."""
+
+    timer: Timer
+    at_ms: Millis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseMoved:
+    """For observers: a lease changed its state."""
+
+    lease: Lease
+    state_from: LeaseState | None  # None: it is new
+    cause: Cause
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundClosed:
+    """For observers and `themis rounds`: the decision record (docs/reference/decision-record.md), plain JSON values."""
+
+    round_no: RoundNo
+    record: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppEnded:
+    """For observers: an app is over."""
+
+    app_id: AppId
+    arrival_ms: Millis
+    finish_ms: Millis
+    t_independent_ms: float
+    rho: float
+    final_status: str
+
+
+Effect: TypeAlias = (
+    PersistLeases
+    | SyncLeases
+    | GrantGpus
+    | RequestDrain
+    | WithdrawLeases
+    | SendOffer
+    | WakeAt
+    | LeaseMoved
+    | RoundClosed
+    | AppEnded
+)
+
+EFFECT_TYPES: tuple[type, ...] = (
+    PersistLeases,
+    SyncLeases,
+    GrantGpus,
+    RequestDrain,
+    WithdrawLeases,
+    SendOffer,
+    WakeAt,
+    LeaseMoved,
+    RoundClosed,
+    AppEnded,
+)

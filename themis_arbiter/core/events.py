@@ -1,0 +1,234 @@
+"""Everything that can happen to the arbiter. Each fact carries the time at which the shell learned it (`at_ms`).
+
+Reports are level-triggered: an entry is the entity's whole present state, so that a repeated or a skipped report does no
+harm. Names in them have been parsed and bounded at the edge.
+"""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import TypeAlias
+
+from themis_arbiter.core.auction.bid import Bid
+from themis_arbiter.core.lease import Lease
+from themis_arbiter.core.types import (
+    AppId,
+    Epoch,
+    GpuMillis,
+    JobId,
+    LeaseId,
+    Millis,
+    NodeName,
+    OnLeaseEnd,
+    RackName,
+    RoundNo,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeReport:
+    """A node as the ResourceManager sees it. Only a `schedulable` one gives GPUs to auctions; a lost one is gone."""
+
+    node: NodeName
+    rack: RackName
+    gpus: int
+    gpus_per_slot: int = 0
+    gpu_type: str = ""
+    memory_free_mb: int
+    vcores_free: int
+    is_schedulable: bool = True
+    is_lost: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobReport:
+    """A job (a YARN application): what it is and what it asks for now.
+
+    `gpus_asked` are those that it still waits for, beside its containers. `work` is declared serial work, None where
+    nobody said. `unit` is the GPUs of one container, `gang` the fewest GPUs that it can run on.
+    """
+
+    app_id: AppId
+    job_id: JobId
+    user: str = ""
+    queue: str = ""
+    model: str = ""
+    arrival_ms: Millis
+    gang: int = 1
+    unit: int = 1
+    gpus_asked: int = 0
+    memory_mb: int = 0
+    vcores: int = 0
+    work: GpuMillis | None = None
+    weight: float = 1.0
+    on_lease_end: OnLeaseEnd = OnLeaseEnd.CHECKPOINT
+    is_finished: bool = False
+    finish_ms: Millis = 0
+    final_status: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerReport:
+    """A container that holds GPUs; one that has ended says so once."""
+
+    container_id: str
+    job_id: JobId
+    node: NodeName
+    gpus: int
+    is_running: bool = False
+    is_ended: bool = False
+    is_am: bool = False
+    exit_status: int = 0
+
+
+class Timer(StrEnum):
+    """What a wake-up is for; of each kind at most one is set."""
+
+    ROUND = "round"
+    GRID = "grid"
+    BIDS = "bids"
+    TIDY = "tidy"
+    GANGS = "gangs"
+    STORE_RETRY = "store_retry"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochAcquired:
+    """This arbiter leads from now on; `leases` and `meters` are what the store holds (attained GPU-ms by job)."""
+
+    at_ms: Millis
+    epoch: Epoch
+    leases: tuple[Lease, ...] = ()
+    meters: tuple[tuple[JobId, GpuMillis], ...] = ()
+    last_round: RoundNo = 0
+    last_serial: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RmAttached:
+    """A ResourceManager's scheduler object, known by `start_id`, listens from now on."""
+
+    at_ms: Millis
+    start_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RmDetached:
+    """Nobody listens any more."""
+
+    at_ms: Millis
+    start_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RmReported:
+    """What the ResourceManager has, all of it (`is_full`) or what changed.
+
+    `update_seq` is the last lease update that was applied before this report's entries were read: containers that it
+    does not show cannot come any more from leases withdrawn up to then.
+    """
+
+    at_ms: Millis
+    start_id: str
+    is_full: bool = False
+    update_seq: int = 0
+    nodes: tuple[NodeReport, ...] = ()
+    jobs: tuple[JobReport, ...] = ()
+    containers: tuple[ContainerReport, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdateRefused:
+    """The gate did not take a lease update: it wants the full set."""
+
+    at_ms: Millis
+    start_id: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BidReceived:
+    """An agent answered an offer."""
+
+    at_ms: Millis
+    round_no: RoundNo
+    bid: Bid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressReported:
+    """An agent says how much serial work its job has left."""
+
+    at_ms: Millis
+    app_id: AppId
+    job_id: JobId
+    remaining: GpuMillis
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeasesPersisted:
+    """The store has committed batch `batch_no`."""
+
+    at_ms: Millis
+    batch_no: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreFailed:
+    """The store could not commit batch `batch_no`; nothing of it is in the store, or all is."""
+
+    at_ms: Millis
+    batch_no: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Woke:
+    """A timer that the core set has come."""
+
+    at_ms: Millis
+    timer: Timer
+
+
+Event: TypeAlias = (
+    EpochAcquired
+    | RmAttached
+    | RmDetached
+    | RmReported
+    | UpdateRefused
+    | BidReceived
+    | ProgressReported
+    | LeasesPersisted
+    | StoreFailed
+    | Woke
+)
+
+EVENT_TYPES: tuple[type, ...] = (
+    EpochAcquired,
+    RmAttached,
+    RmDetached,
+    RmReported,
+    UpdateRefused,
+    BidReceived,
+    ProgressReported,
+    LeasesPersisted,
+    StoreFailed,
+    Woke,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batch:
+    """One atomic write to the lease store: all of it or nothing.
+
+    `puts` are leases as they shall stand, `deletes` ones that have ended, `meters` attained GPU-ms of jobs (None: the
+    job is gone). `start_id` is the scheduler object that the leases are for (fencing, architecture.md).
+    """
+
+    batch_no: int
+    epoch: Epoch
+    start_id: str
+    last_round: RoundNo
+    last_serial: int
+    puts: tuple[Lease, ...] = ()
+    deletes: tuple[LeaseId, ...] = ()
+    meters: tuple[tuple[JobId, GpuMillis | None], ...] = field(default=())

@@ -1,0 +1,127 @@
+"""The lease of one GPU, and everything that moves its state.
+
+    PENDING --PERSISTED--> WAITING   (its GPU is still under another lease: a `next` lease)
+    PENDING --PERSISTED--> GRANTED   (the gate may let a container in)
+    WAITING --GPU_FREED--> PENDING again (now as `current`; persisted as such, then GRANTED)
+    GRANTED --USE_SEEN--> ACTIVE --RENEWED--> ACTIVE with a later end
+    GRANTED | ACTIVE --DRAIN_REQUESTED--> DRAINING --RELEASE_CONFIRMED--> ENDED
+    any --LOST | CANCELLED--> ENDED  (the node is gone; nobody was ever told)
+
+Nothing else writes `.state`. The law of a lease's end is contracts.md, "A lease's end".
+"""
+
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any, Final
+
+from themis_arbiter.core.types import AppId, CoreError, Epoch, GpuId, GrantId, JobId, LeaseId, Millis, RoundNo
+
+
+class LeaseState(StrEnum):
+    """Where a lease is in its life."""
+
+    PENDING = "pending"
+    WAITING = "waiting"
+    GRANTED = "granted"
+    ACTIVE = "active"
+    DRAINING = "draining"
+    ENDED = "ended"
+
+
+class LeaseInput(StrEnum):
+    """What may happen to a lease."""
+
+    PERSISTED = "persisted"
+    PERSISTED_AS_NEXT = "persisted_as_next"
+    GPU_FREED = "gpu_freed"
+    USE_SEEN = "use_seen"
+    RENEWED = "renewed"
+    DRAIN_REQUESTED = "drain_requested"
+    RELEASE_CONFIRMED = "release_confirmed"
+    LOST = "lost"
+    CANCELLED = "cancelled"
+
+
+class Cause(StrEnum):
+    """Why a lease moved; labels of `themis_lease_transitions_total`, so an enum and nothing from users."""
+
+    AUCTION = "auction"
+    LEFTOVER = "leftover"
+    RENEWAL = "renewal"
+    LEASE_END = "lease_end"
+    UNWANTED = "unwanted"  # its job asks for fewer GPUs than it holds
+    APP_ENDED = "app_ended"
+    GANG_BROKEN = "gang_broken"  # its gang did not become whole in time
+    NODE_LOST = "node_lost"
+    RECOVERY = "recovery"
+    STARTED = "started"
+    RELEASED = "released"
+
+
+_S, _I = LeaseState, LeaseInput
+TRANSITIONS: Final[dict[tuple[LeaseState, LeaseInput], LeaseState]] = {
+    (_S.PENDING, _I.PERSISTED): _S.GRANTED,
+    (_S.PENDING, _I.PERSISTED_AS_NEXT): _S.WAITING,
+    (_S.WAITING, _I.GPU_FREED): _S.PENDING,
+    (_S.GRANTED, _I.USE_SEEN): _S.ACTIVE,
+    (_S.GRANTED, _I.RENEWED): _S.GRANTED,
+    (_S.ACTIVE, _I.RENEWED): _S.ACTIVE,
+    (_S.GRANTED, _I.DRAIN_REQUESTED): _S.DRAINING,
+    (_S.ACTIVE, _I.DRAIN_REQUESTED): _S.DRAINING,
+    (_S.DRAINING, _I.RELEASE_CONFIRMED): _S.ENDED,
+    (_S.PENDING, _I.CANCELLED): _S.ENDED,
+    (_S.WAITING, _I.CANCELLED): _S.ENDED,
+    **{(s, _I.LOST): _S.ENDED for s in LeaseState if s is not _S.ENDED},
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """Time-limited ownership of one GPU by one job. `end_ms` lies on the common grid."""
+
+    lease_id: LeaseId
+    grant_id: GrantId
+    gpu: GpuId
+    app_id: AppId
+    job_id: JobId
+    epoch: Epoch
+    round_no: RoundNo
+    start_ms: Millis
+    end_ms: Millis
+    state: LeaseState = LeaseState.PENDING
+    cause: Cause = Cause.AUCTION
+
+    def __post_init__(self) -> None:
+        if self.end_ms <= self.start_ms:
+            raise CoreError(f"{self.lease_id}: ends at {self.end_ms}, not after its start {self.start_ms}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One line of a lease's story."""
+
+    at_ms: Millis
+    state_from: LeaseState
+    happened: LeaseInput
+    state_to: LeaseState
+    cause: Cause
+
+
+class IllegalTransition(CoreError):
+    """Something happened to a lease that cannot happen in its state; carries the lease's story."""
+
+    def __init__(self, lease: Lease, happened: LeaseInput, at_ms: Millis, story: tuple[Step, ...]) -> None:
+        lines = [f"  {s.at_ms}: {s.state_from} --{s.happened}--> {s.state_to} ({s.cause})" for s in story]
+        super().__init__(
+            f"{lease.lease_id} of {lease.job_id} on {lease.gpu}: {happened} at {at_ms} is not possible in state "
+            f"{lease.state}; its story:\n" + "\n".join(lines or ["  (nothing yet)"])
+        )
+        self.lease, self.happened, self.story = lease, happened, story
+
+
+def advance(lease: Lease, happened: LeaseInput, at_ms: Millis, story: tuple[Step, ...] = (), **changes: Any) -> Lease:
+    """`lease` after `happened`, with `changes` to other fields. Errors: IllegalTransition, the lease unchanged."""
+    state = TRANSITIONS.get((lease.state, happened))
+    if state is None:
+        raise IllegalTransition(lease, happened, at_ms, story)
+    return replace(lease, state=state, **changes)

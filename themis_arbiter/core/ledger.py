@@ -1,0 +1,107 @@
+"""Live leases by GPU: at most one `current` and one `next` each, so that a double lease is impossible by shape.
+
+Only `core.state` owns a ledger. Each lease's story is kept beside it while it lives, for errors and for `themis explain`.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, Step, advance
+from themis_arbiter.core.types import CoreError, GpuId, JobId, LeaseId, Millis
+
+STORY_STEPS_MAX: Final = 32  # of one lease; the oldest go first
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What one transition did, for effects and metrics."""
+
+    before: Lease
+    after: Lease
+    happened: LeaseInput
+    cause: Cause
+
+
+class Ledger:
+    """All live leases."""
+
+    def __init__(self) -> None:
+        self._current: dict[GpuId, LeaseId] = {}
+        self._next: dict[GpuId, LeaseId] = {}
+        self._leases: dict[LeaseId, Lease] = {}
+        self._stories: dict[LeaseId, tuple[Step, ...]] = {}
+        self._by_job: dict[JobId, dict[LeaseId, None]] = {}
+
+    def __iter__(self) -> Iterator[Lease]:
+        return iter(self._leases.values())
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    def get(self, lease_id: LeaseId) -> Lease | None:
+        """The live lease of that id."""
+        return self._leases.get(lease_id)
+
+    def current(self, gpu: GpuId) -> Lease | None:
+        """The lease that holds the GPU now."""
+        return self._leases[self._current[gpu]] if gpu in self._current else None
+
+    def next(self, gpu: GpuId) -> Lease | None:
+        """The lease that takes over when the current one is released."""
+        return self._leases[self._next[gpu]] if gpu in self._next else None
+
+    def is_next(self, lease: Lease) -> bool:
+        """Whether the lease still waits for its GPU."""
+        return self._next.get(lease.gpu) == lease.lease_id
+
+    def of_job(self, job_id: JobId) -> tuple[Lease, ...]:
+        """A job's leases, current and next, oldest first."""
+        return tuple(self._leases[i] for i in self._by_job.get(job_id, ()))
+
+    def story(self, lease_id: LeaseId) -> tuple[Step, ...]:
+        """What has happened to a live lease so far."""
+        return self._stories.get(lease_id, ())
+
+    def add(self, lease: Lease, *, as_next: bool = False) -> None:
+        """Enter a new lease. Errors: CoreError where the GPU's place is taken: nothing is changed."""
+        if lease.lease_id in self._leases:
+            raise CoreError(f"{lease.lease_id} is in the ledger already")
+        place = self._next if as_next else self._current
+        if lease.gpu in place:
+            raise CoreError(f"{lease.gpu}: already leased to {self._leases[place[lease.gpu]]}, cannot also be {lease}")
+        if as_next and lease.gpu not in self._current:
+            raise CoreError(f"{lease.gpu}: a next lease needs a current one before it: {lease}")
+        place[lease.gpu] = lease.lease_id
+        self._leases[lease.lease_id] = lease
+        self._by_job.setdefault(lease.job_id, {})[lease.lease_id] = None
+
+    def move(self, lease_id: LeaseId, happened: LeaseInput, at_ms: Millis, cause: Cause, **changes: Any) -> Moved:
+        """Let something happen to a lease; one that ends leaves the ledger. Errors: IllegalTransition with its story."""
+        before = self._leases[lease_id]
+        after = advance(before, happened, at_ms, self.story(lease_id), **changes)
+        step = Step(at_ms=at_ms, state_from=before.state, happened=happened, state_to=after.state, cause=cause)
+        self._leases[lease_id] = after
+        self._stories[lease_id] = (*self.story(lease_id), step)[-STORY_STEPS_MAX:]
+        if after.state is LeaseState.ENDED:
+            self._remove(after)
+        return Moved(before, after, happened, cause)
+
+    def promote(self, gpu: GpuId, at_ms: Millis, end_ms: Millis) -> Moved:
+        """The GPU is free: its next lease becomes the current one, from now to `end_ms`, to be persisted as such."""
+        if gpu in self._current:
+            raise CoreError(f"{gpu}: {self.current(gpu)} must end before the next lease starts")
+        lease_id = self._next.pop(gpu)
+        self._current[gpu] = lease_id
+        return self.move(lease_id, LeaseInput.GPU_FREED, at_ms, Cause.RELEASED, start_ms=at_ms, end_ms=end_ms)
+
+    def _remove(self, lease: Lease) -> None:
+        for place in (self._current, self._next):
+            if place.get(lease.gpu) == lease.lease_id:
+                del place[lease.gpu]
+        del self._leases[lease.lease_id]
+        self._stories.pop(lease.lease_id, None)
+        of_job = self._by_job[lease.job_id]
+        del of_job[lease.lease_id]
+        if not of_job:
+            del self._by_job[lease.job_id]

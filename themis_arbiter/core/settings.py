@@ -1,0 +1,40 @@
+"""What an arbiter is told once and never changes while it runs. Times in milliseconds."""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from themis_arbiter.core.speedup import GUESSED_SLOWDOWN, SlowdownModel
+from themis_arbiter.core.types import CoreError, Millis
+
+LEASE_MS_MAX: Final = 7 * 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Settings of core and policies; defaults are contracts.md's. Errors: CoreError where they contradict each other."""
+
+    policy: str = "themis"
+    lease_ms: Millis = 300_000
+    notice_ms: Millis = 60_000
+    debounce_ms: Millis = 1_000
+    rho_floor_ms: Millis = 600_000
+    restart_cost_ms: Millis = 40_000  # what a job loses when its GPUs change or it resumes after a pause
+    bid_deadline_ms: Millis = 2_000  # agents that answer later are bid for by the arbiter
+    gang_wait_ms: Millis = 10_000  # a gang whose containers are not whole by then is handed back
+    fairness_knob: float = 0.8  # f of the `paper` policy
+    payments: bool = True
+    slowdowns: SlowdownModel = field(default_factory=lambda: SlowdownModel(default=GUESSED_SLOWDOWN))
+
+    def __post_init__(self) -> None:
+        if not 0 < self.lease_ms <= LEASE_MS_MAX:
+            raise CoreError(f"lease must be above 0 and at most {LEASE_MS_MAX} ms: {self.lease_ms}")
+        for name in ("notice_ms", "debounce_ms", "rho_floor_ms", "restart_cost_ms", "bid_deadline_ms", "gang_wait_ms"):
+            if getattr(self, name) < 0:
+                raise CoreError(f"{name} must not be negative: {getattr(self, name)}")
+        if self.notice_ms + self.restart_cost_ms >= self.lease_ms:
+            raise CoreError(
+                f"notice {self.notice_ms} + restart cost {self.restart_cost_ms} must be shorter than the lease "
+                f"{self.lease_ms}: nothing would be left to compute in"
+            )
+        if not 0.0 <= self.fairness_knob <= 1.0:
+            raise CoreError(f"the fairness knob f lies in [0, 1]: {self.fairness_knob}")

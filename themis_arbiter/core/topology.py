@@ -1,0 +1,107 @@
+"""Where GPUs are: slots in machines in racks, and how tight a set of GPUs lies.
+
+A `Topology` is a frozen picture of the cluster; a change of nodes makes a new one. Every ordering that others rely on
+(machines, GPUs of a machine) is fixed here, by name and ordinal, so that no choice hangs on the order of arrival.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from themis_arbiter.core.types import CoreError, GpuId, Locality, NodeName, RackName, gpu_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machine:
+    """A node with `gpus` GPUs in slots of `gpus_per_slot`; live, where slots are unknown, the machine is one slot."""
+
+    name: NodeName
+    rack: RackName
+    gpus: int
+    gpus_per_slot: int = 0
+    gpu_type: str = ""
+
+    def __post_init__(self) -> None:
+        if self.gpus < 0:
+            raise CoreError(f"machine {self.name}: {self.gpus} GPUs, must be at least 0")
+
+    @property
+    def slot_size(self) -> int:
+        """GPUs in a slot, at least 1."""
+        return self.gpus_per_slot or max(1, self.gpus)
+
+    def gpu_ids(self) -> tuple[GpuId, ...]:
+        """This machine's GPUs by ordinal."""
+        return tuple(gpu_id(self.name, k) for k in range(self.gpus))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one GPU is."""
+
+    rack: RackName
+    machine: NodeName
+    slot: int
+    ordinal: int
+
+
+@dataclass(frozen=True)
+class Topology:
+    """The cluster's machines, in order of name."""
+
+    machines: tuple[Machine, ...] = ()
+    _by_name: Mapping[NodeName, Machine] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "machines", tuple(sorted(self.machines, key=lambda m: m.name)))
+        object.__setattr__(self, "_by_name", {m.name: m for m in self.machines})
+        if len(self._by_name) != len(self.machines):
+            raise CoreError("two machines have the same name")
+
+    @cached_property
+    def places(self) -> Mapping[GpuId, Place]:
+        """Every GPU's place, machines by name, GPUs by ordinal."""
+        return {g: Place(m.rack, m.name, k // m.slot_size, k) for m in self.machines for k, g in enumerate(m.gpu_ids())}
+
+    @cached_property
+    def gpu_count(self) -> int:
+        """All GPUs."""
+        return sum(m.gpus for m in self.machines)
+
+    @cached_property
+    def _largest(self) -> tuple[int, int, int]:
+        """The most GPUs that one slot, one machine and one rack have."""
+        racks: dict[RackName, int] = {}
+        for m in self.machines:
+            racks[m.rack] = racks.get(m.rack, 0) + m.gpus
+        slot = max((min(m.slot_size, m.gpus) for m in self.machines), default=0)
+        machine = max((m.gpus for m in self.machines), default=0)
+        return slot, machine, max(racks.values(), default=0)
+
+    def machine(self, name: NodeName) -> Machine | None:
+        """The machine of that name, None where there is none."""
+        return self._by_name.get(name)
+
+    def locality(self, gpus: Iterable[GpuId]) -> Locality:
+        """The tightest level that holds all of `gpus`; of no GPUs, SLOT."""
+        places = [self.places[g] for g in gpus]
+        if len({(p.machine, p.slot) for p in places}) <= 1:
+            return Locality.SLOT
+        if len({p.machine for p in places}) == 1:
+            return Locality.MACHINE
+        return Locality.RACK if len({p.rack for p in places}) == 1 else Locality.CLUSTER
+
+    def best_locality(self, gpu_count: int) -> Locality:
+        """The tightest level that `gpu_count` GPUs can have in this cluster when it is empty (contracts.md)."""
+        for level, size in zip((Locality.SLOT, Locality.MACHINE, Locality.RACK), self._largest, strict=True):
+            if gpu_count <= size:
+                return level
+        return Locality.CLUSTER
+
+    def with_machine(self, machine: Machine) -> "Topology":
+        """This cluster with `machine` added or replaced."""
+        return Topology((*(m for m in self.machines if m.name != machine.name), machine))
+
+    def without_machine(self, name: NodeName) -> "Topology":
+        """This cluster less the machine of that name."""
+        return Topology(tuple(m for m in self.machines if m.name != name))

@@ -1,0 +1,48 @@
+"""Names for the plain values that the whole core passes around.
+
+Instants and durations are whole milliseconds (`Millis`), so sums of them never drift; work is GPU-milliseconds
+(`GpuMillis`, a float because rates divide it). A GPU id is `node:ordinal`.
+"""
+
+from enum import IntEnum, StrEnum
+from typing import Final, TypeAlias
+
+Millis: TypeAlias = int
+GpuMillis: TypeAlias = float
+AppId: TypeAlias = str
+JobId: TypeAlias = str
+NodeName: TypeAlias = str
+RackName: TypeAlias = str
+GpuId: TypeAlias = str
+LeaseId: TypeAlias = str
+GrantId: TypeAlias = str
+Epoch: TypeAlias = int
+RoundNo: TypeAlias = int
+
+NAME_LENGTH_MAX: Final = 256  # of any name that comes from outside; longer ones are refused at the edge
+
+
+class Locality(IntEnum):
+    """How close together the GPUs of a gang are; smaller is tighter."""
+
+    SLOT = 1
+    MACHINE = 2
+    RACK = 3
+    CLUSTER = 4
+
+
+class OnLeaseEnd(StrEnum):
+    """What a job can do when its lease ends (contracts.md)."""
+
+    CHECKPOINT = "checkpoint"
+    RESTART = "restart"
+    NEVER = "never"
+
+
+class CoreError(Exception):
+    """A claim that must hold in the core does not: a programming error, never an operating one."""
+
+
+def gpu_id(node: NodeName, ordinal: int) -> GpuId:
+    """The id of a node's GPU; ordinals count from 0."""
+    return f"{node}:{ordinal}"

@@ -1,0 +1,117 @@
+"""What the engine needs of the world. Adapters implement these; fakes pass the same contract suites."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+from themis_arbiter.core.effects import (
+    Effect,
+    GrantGpus,
+    RequestDrain,
+    SendOffer,
+    SyncLeases,
+    WithdrawLeases,
+)
+from themis_arbiter.core.events import Batch, Event
+from themis_arbiter.core.lease import Lease
+from themis_arbiter.core.types import Epoch, GpuMillis, JobId, Millis, RoundNo
+
+
+class Clock(Protocol):
+    """Time in milliseconds since 1970 that never goes back and that no change of the wall clock moves."""
+
+    def now_ms(self) -> Millis:
+        """The present."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredState:
+    """What a lease store holds."""
+
+    epoch: Epoch
+    start_id: str
+    leases: tuple[Lease, ...]  # in order of lease id
+    meters: tuple[tuple[JobId, GpuMillis], ...]  # in order of job id
+    last_round: RoundNo
+    last_serial: int
+
+
+class StoreError(Exception):
+    """The store did not take a write; the cause is in the message."""
+
+
+class StaleEpochError(StoreError):
+    """Another arbiter has taken a higher epoch: this one must stop leading."""
+
+
+class LeaseStore(Protocol):
+    """Leases that survive the arbiter. A batch is committed whole or not at all."""
+
+    def acquire_epoch(self) -> Epoch:
+        """Raise the epoch by one and return it: later batches must carry it. Errors: StoreError."""
+        ...
+
+    def load(self) -> StoredState:
+        """Everything stored. Errors: StoreError."""
+        ...
+
+    def commit(self, batch: Batch) -> None:
+        """Write `batch`. Errors: StaleEpochError where its epoch is not the store's, StoreError; then nothing is changed."""
+        ...
+
+    def close(self) -> None:
+        """Release what the store holds open; later calls raise StoreError."""
+        ...
+
+
+class ResourceManager(Protocol):
+    """The gate. Calls return at once; what comes of them arrives as events (`RmReported`, `UpdateRefused`)."""
+
+    def sync(self, effect: SyncLeases) -> None:
+        """Make these all the leases that the gate honours."""
+        ...
+
+    def grant(self, effect: GrantGpus) -> None:
+        """Admit containers under these leases."""
+        ...
+
+    def drain(self, effect: RequestDrain) -> None:
+        """Ask for these leases' GPUs now, take them at the deadline."""
+        ...
+
+    def withdraw(self, effect: WithdrawLeases) -> None:
+        """Forget these leases."""
+        ...
+
+
+class AgentGateway(Protocol):
+    """The agents of apps that bid for themselves."""
+
+    def offer(self, effect: SendOffer) -> None:
+        """Show an offer; the bid arrives as `BidReceived`, or never."""
+        ...
+
+
+class Journal(Protocol):
+    """The ordered record of events and effects; byte-equal for equal runs."""
+
+    def record(self, event: Event, effects: Iterable[Effect]) -> None:
+        """Append one step."""
+        ...
+
+    def flush(self) -> None:
+        """Let what was recorded reach the disk."""
+        ...
+
+    def close(self) -> None:
+        """Flush and release."""
+        ...
+
+
+class Observer(Protocol):
+    """Sees every step after its effects were performed; must not fail and cannot change anything."""
+
+    def observe(self, event: Event, effects: tuple[Effect, ...]) -> None:
+        """Look at one step."""
+        ...
