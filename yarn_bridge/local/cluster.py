@@ -1,0 +1,271 @@
+"""LocalYarn: one ResourceManager and several NodeManagers as processes of their own on the loopback network.
+
+Theory of operation. Every NodeManager has a loopback address of its own (127.0.1.K), so YARN sees several hosts
+and, by a table, several racks. NodeManagers listen on ports that the kernel draws; only the ResourceManager's
+are chosen before. A mark in the environment runs from the harness to the daemons to the containers; the watchdog
+(reaper.py) ends all that carry it when this process goes, whatever way it goes.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+from yarn_bridge.local import reaper
+from yarn_bridge.local.client import YarnClient, YarnRestError
+from yarn_bridge.local.config import THEMIS_SCHEDULER, LocalYarnConfig, draw_ports, node_arguments, write_conf
+from yarn_bridge.local.daemons import JDK_JAVA_OPTIONS, JVM_FLAGS, NM_MAIN, RM_MAIN, Daemon, resident_kb
+from yarn_bridge.local.jars import CLIENT_VERSIONS, HADOOP_VERSION, LocalYarnError, Progress, fetch_jars, find_java
+from yarn_bridge.local.rmlog import ContainerRun, container_runs
+
+STOP_TIMEOUT_S: Final = 10.0
+POLL_S: Final = 0.1
+PROGRESS_EVERY_S: Final = 2.0
+
+
+class LocalYarn:
+    """A cluster from `start` to `stop`; also a context manager. Not for use by several threads at once."""
+
+    def __init__(self, config: LocalYarnConfig | None = None, progress: Progress = lambda _: None) -> None:
+        self._progress = progress
+        self._given = config or LocalYarnConfig()
+        self._watchdog: subprocess.Popen[bytes] | None = None
+        self._daemons: dict[str, Daemon] = {}
+        self._client: YarnClient | None = None
+        self._is_own_work_dir = self._given.work_dir is None
+        self.mark = f"{os.getpid()}-{secrets.token_hex(8)}"
+        self.work_dir = Path()
+        self.config = self._given
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def conf_dir(self) -> Path:
+        """What HADOOP_CONF_DIR of a client is set to."""
+        return self.work_dir / "conf"
+
+    @property
+    def rm_log(self) -> Path:
+        """Log and audit log of the ResourceManager, over its restarts; UTC, milliseconds."""
+        return self.work_dir / "logs" / "rm.log"
+
+    @property
+    def client(self) -> YarnClient:
+        """REST and Java clients of this cluster. Raises LocalYarnError before `start`."""
+        if self._client is None:
+            raise LocalYarnError("the cluster has not been started")
+        return self._client
+
+    @property
+    def rm(self) -> Daemon:
+        """The ResourceManager."""
+        return self.daemon("rm")
+
+    def node(self, index: int) -> Daemon:
+        """The NodeManager of node `index` (from 0)."""
+        return self.daemon(f"nm{index + 1}")
+
+    def daemon(self, name: str) -> Daemon:
+        """`rm`, or `nm1` for the first node, and so on; it can be killed, paused, resumed and started again."""
+        try:
+            return self._daemons[name]
+        except KeyError:
+            raise LocalYarnError(f"no daemon {name!r} among {sorted(self._daemons)}") from None
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Pids of the daemons that live."""
+        return {name: daemon.pid for name, daemon in self._daemons.items() if daemon.pid is not None}
+
+    def resident_mb(self) -> dict[str, int]:
+        """Resident memory of each living daemon in MB."""
+        return {name: resident_kb(pid) // 1024 for name, pid in self.pids.items()}
+
+    def container_runs(self) -> list[ContainerRun]:
+        """Who ran where and when, by the ResourceManager's log."""
+        with self.rm_log.open(errors="replace") as lines:
+            return container_runs(lines)
+
+    def start(self) -> None:
+        """Starts all and returns when every node is RUNNING.
+
+        Raises MissingToolError, JarFetchError, DaemonDiedError, or LocalYarnError after
+        `start_timeout_s`; whatever was started is ended then. The first start may fetch the jars.
+        """
+        if self._watchdog is not None:
+            raise LocalYarnError("the cluster has been started already")
+        began = time.monotonic()
+        java = find_java()
+        try:
+            self._prepare(java)
+            self._start_watchdog()
+            for daemon in self._daemons.values():
+                daemon.start()
+            self.wait_for_nodes(self._given.start_timeout_s)
+        except BaseException:  # a Ctrl-C too: nothing may stay behind
+            self.stop(keep_files=True)
+            raise
+        self._progress(f"YARN is up after {time.monotonic() - began:.1f} s: {self.client.rm_web}")
+
+    def stop(self, *, keep_files: bool = False) -> None:
+        """Ends the daemons (SIGTERM, after STOP_TIMEOUT_S SIGKILL), containers and clients of this cluster.
+
+        May be called twice. A work dir that the harness made itself is removed unless `keep_files`.
+        """
+        for daemon in reversed(self._daemons.values()):
+            daemon.resume()
+            daemon.terminate()
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        for daemon in self._daemons.values():
+            if not daemon.wait(deadline - time.monotonic()):
+                daemon.kill()
+        left = reaper.end_marked(self.mark)
+        self._stop_watchdog()
+        if left:
+            raise LocalYarnError(f"processes {left} of the cluster would not end")
+        if self._is_own_work_dir and not keep_files and self.work_dir != Path():
+            shutil.rmtree(self.work_dir, ignore_errors=True)
+
+    def kill_rm(self) -> None:
+        """SIGKILL to the ResourceManager; NodeManagers and containers go on."""
+        self.rm.kill()
+
+    def restart_rm(self, *, kill: bool = True, timeout_s: float = 60.0) -> None:
+        """Ends the ResourceManager (SIGKILL, or SIGTERM when not `kill`) and starts it on the same ports and store.
+
+        Returns when its nodes are back. Raises as `start` does.
+        """
+        if not kill:
+            self.rm.terminate()
+            self.rm.wait(STOP_TIMEOUT_S)
+        self.rm.kill()
+        self.rm.start()
+        self.wait_for_nodes(timeout_s)
+
+    def wait_for_nodes(self, timeout_s: float) -> list[dict[str, Any]]:
+        """The RUNNING nodes, once each NodeManager that was started and not ended is one. Raises as `start` does."""
+        began = last_told = time.monotonic()
+        while True:
+            self.check()
+            wanted = {self.config.host(i) for i in range(len(self.config.nodes)) if self.node(i).is_wanted}
+            running = self._running_nodes()
+            if wanted <= {node["nodeHostName"] for node in running}:
+                return running
+            now = time.monotonic()
+            if now - began > timeout_s:
+                raise LocalYarnError(f"{len(running)} of {len(wanted)} nodes after {timeout_s} s; see {self.rm_log}")
+            if now - last_told > PROGRESS_EVERY_S:
+                last_told = now
+                self._progress(f"YARN is starting: {len(running)} of {len(wanted)} nodes after {now - began:.0f} s")
+            time.sleep(POLL_S)
+
+    def check(self) -> None:
+        """Raises DaemonDiedError when a daemon ended by itself."""
+        for daemon in self._daemons.values():
+            daemon.check()
+
+    def describe(self) -> dict[str, Any]:
+        """Addresses, folders and pids, ready for JSON."""
+        return {
+            "rm_web": self.client.rm_web,
+            "conf_dir": str(self.conf_dir),
+            "work_dir": str(self.work_dir),
+            "gateway_dir": str(self.config.gateway_dir) if self.config.gateway_dir else None,
+            "rm_log": str(self.rm_log),
+            "jars_dir": str(self.client.jars.lib_dir),
+            "java_home": self.client.env["JAVA_HOME"],
+            "nodes": [
+                {"host": self.config.host(i), "rack": f"/{node.rack}", "gpus": node.gpus}
+                for i, node in enumerate(self.config.nodes)
+            ],
+            "pids": self.pids,
+            "resident_mb": self.resident_mb(),
+        }
+
+    def _prepare(self, java: Path) -> None:
+        given = self._given
+        jars = fetch_jars(given.cache_dir, self._progress, version=given.hadoop_version)
+        client_version = given.hadoop_version if given.hadoop_version in CLIENT_VERSIONS else HADOOP_VERSION
+        client_jars = fetch_jars(given.cache_dir, self._progress, version=client_version)
+        made = tempfile.mkdtemp(prefix="themis-yarn-") if given.work_dir is None else given.work_dir
+        self.work_dir = Path(made).resolve()
+        for name in ("logs", "home", "state"):
+            (self.work_dir / name).mkdir(parents=True, exist_ok=True)
+        gateway_dir = given.gateway_dir
+        if gateway_dir is None and given.scheduler_class == THEMIS_SCHEDULER:
+            gateway_dir = self.work_dir / "gateway"
+        self.config = replace(given, gateway_dir=gateway_dir and gateway_dir.resolve(), work_dir=self.work_dir)
+        ports = draw_ports()
+        classpath = client_jars.classpath
+        write_conf(
+            self.conf_dir, self.config, ports=ports, state_dir=self.work_dir / "state", container_classpath=classpath
+        )
+        env = self._environment(java)
+        self._client = YarnClient(
+            rm_web=f"http://127.0.0.1:{ports.web}",
+            conf_dir=self.conf_dir,
+            jars=client_jars,
+            java=java,
+            env=env,
+            work_dir=self.work_dir,
+        )
+        self._build_daemons(java, env, jars.classpath)
+
+    def _environment(self, java: Path) -> dict[str, str]:
+        added = {
+            "JAVA_HOME": str(java.parent.parent),
+            "JDK_JAVA_OPTIONS": JDK_JAVA_OPTIONS,
+            "HADOOP_CONF_DIR": str(self.conf_dir),
+            reaper.MARK_VARIABLE: self.mark,
+        }
+        return {**os.environ, **added}
+
+    def _build_daemons(self, java: Path, env: dict[str, str], jars: str) -> None:
+        plugin = [str(jar.resolve()) for jar in self.config.plugin_jars]
+        home = f"-Dhadoop.home.dir={self.work_dir}"
+        logs = self.work_dir / "logs"
+
+        def command(heap_mb: int, classpath: list[str], main: str) -> list[str]:
+            return [str(java), f"-Xmx{heap_mb}m", *JVM_FLAGS, home, "-cp", ":".join(classpath), main]
+
+        rm = command(self.config.rm_heap_mb, [str(self.conf_dir), *plugin, jars], RM_MAIN)
+        self._daemons = {"rm": Daemon("rm", rm, env, logs / "rm.log", self.work_dir)}
+        for index in range(len(self.config.nodes)):
+            name = f"nm{index + 1}"
+            node_dir = self.work_dir / name
+            node_dir.mkdir(exist_ok=True)
+            nm = command(self.config.nm_heap_mb, [str(self.conf_dir), jars], NM_MAIN)
+            nm += node_arguments(self.config, index, node_dir)
+            self._daemons[name] = Daemon(name, nm, env, logs / f"{name}.log", self.work_dir)
+
+    def _running_nodes(self) -> list[dict[str, Any]]:
+        try:
+            return [node for node in self.client.nodes() if node["state"] == "RUNNING"]
+        except YarnRestError:
+            return []
+
+    def _start_watchdog(self) -> None:
+        self._watchdog = subprocess.Popen(
+            [sys.executable, "-I", "-S", reaper.__file__, self.mark], stdin=subprocess.PIPE, start_new_session=True
+        )
+
+    def _stop_watchdog(self) -> None:
+        if self._watchdog is not None:
+            self._watchdog.communicate(b".")
+            self._watchdog = None
