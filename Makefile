@@ -51,7 +51,7 @@ gen: setup ## generate the protobuf code anew
 JAVA_DIR := yarn_bridge/java
 JAVA_SOURCES := $(shell find $(JAVA_DIR) -name target -prune -o -type f -print 2>/dev/null)
 PLUGIN_STAMP := $(JAVA_DIR)/target/.packaged
-MVN := mvn -B --no-transfer-progress -Daether.connector.http.retryHandler.count=5 -Dmaven.wagon.http.retryHandler.count=5 -f $(JAVA_DIR)/pom.xml
+MVN := mvn -B -Dstyle.color=never --no-transfer-progress -Daether.connector.http.retryHandler.count=5 -Dmaven.wagon.http.retryHandler.count=5 -f $(JAVA_DIR)/pom.xml
 HAS_JAVA := $(shell command -v javac >/dev/null && command -v mvn >/dev/null && echo yes)
 JAVA_MISSING := Java (a JDK, 8 to 17) or Maven is not here; on Debian install openjdk-17-jdk-headless and maven
 
@@ -64,7 +64,7 @@ else
 endif
 
 $(PLUGIN_STAMP): $(JAVA_SOURCES)
-	$(MVN) -q package -DskipTests
+	@$(MVN) -q package -DskipTests
 	@mkdir -p $(@D); touch $@
 
 # Where Java is missing, what needs it is left out with a line that says so, instead of failing.
