@@ -33,7 +33,7 @@ class Hello(_message.Message):
     def __init__(self, protocol: _Optional[int] = ..., cluster_id: _Optional[str] = ..., start_id: _Optional[str] = ..., plugin_version: _Optional[str] = ..., rm_version: _Optional[str] = ..., rm_now_ms: _Optional[int] = ...) -> None: ...
 
 class Report(_message.Message):
-    __slots__ = ("start_id", "seq", "is_full", "needs_resync", "rm_now_ms", "nodes", "applications", "containers")
+    __slots__ = ("start_id", "seq", "is_full", "needs_resync", "rm_now_ms", "nodes", "applications", "containers", "lease_epoch", "lease_seq")
     START_ID_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
     IS_FULL_FIELD_NUMBER: _ClassVar[int]
@@ -42,6 +42,8 @@ class Report(_message.Message):
     NODES_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     CONTAINERS_FIELD_NUMBER: _ClassVar[int]
+    LEASE_EPOCH_FIELD_NUMBER: _ClassVar[int]
+    LEASE_SEQ_FIELD_NUMBER: _ClassVar[int]
     start_id: str
     seq: int
     is_full: bool
@@ -50,7 +52,9 @@ class Report(_message.Message):
     nodes: _containers.RepeatedCompositeFieldContainer[Node]
     applications: _containers.RepeatedCompositeFieldContainer[Application]
     containers: _containers.RepeatedCompositeFieldContainer[Container]
-    def __init__(self, start_id: _Optional[str] = ..., seq: _Optional[int] = ..., is_full: _Optional[bool] = ..., needs_resync: _Optional[bool] = ..., rm_now_ms: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., applications: _Optional[_Iterable[_Union[Application, _Mapping]]] = ..., containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ...) -> None: ...
+    lease_epoch: int
+    lease_seq: int
+    def __init__(self, start_id: _Optional[str] = ..., seq: _Optional[int] = ..., is_full: _Optional[bool] = ..., needs_resync: _Optional[bool] = ..., rm_now_ms: _Optional[int] = ..., nodes: _Optional[_Iterable[_Union[Node, _Mapping]]] = ..., applications: _Optional[_Iterable[_Union[Application, _Mapping]]] = ..., containers: _Optional[_Iterable[_Union[Container, _Mapping]]] = ..., lease_epoch: _Optional[int] = ..., lease_seq: _Optional[int] = ...) -> None: ...
 
 class Node(_message.Message):
     __slots__ = ("node", "rack", "gpus_total", "memory_free_mb", "vcores_free", "state")
