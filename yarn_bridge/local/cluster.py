@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -24,10 +25,19 @@ from yarn_bridge.local import reaper
 from yarn_bridge.local.client import YarnClient, YarnRestError
 from yarn_bridge.local.config import THEMIS_SCHEDULER, LocalYarnConfig, draw_ports, node_arguments, write_conf
 from yarn_bridge.local.daemons import JDK_JAVA_OPTIONS, JVM_FLAGS, NM_MAIN, RM_MAIN, Daemon, resident_kb
-from yarn_bridge.local.jars import CLIENT_VERSIONS, HADOOP_VERSION, LocalYarnError, Progress, fetch_jars, find_java
+from yarn_bridge.local.jars import (
+    CLIENT_VERSIONS,
+    HADOOP_VERSION,
+    HadoopJars,
+    LocalYarnError,
+    Progress,
+    fetch_jars,
+    find_java,
+)
 from yarn_bridge.local.rmlog import ContainerRun, container_runs
 
 STOP_TIMEOUT_S: Final = 10.0
+NODES_GRACE_S: Final = 1.5  # an idle NodeManager needs half a second to end
 POLL_S: Final = 0.1
 PROGRESS_EVERY_S: Final = 2.0
 
@@ -102,6 +112,13 @@ class LocalYarn:
         with self.rm_log.open(errors="replace") as lines:
             return container_runs(lines)
 
+    def container_log(self, container_id: str, name: str = "stdout") -> str:
+        """What a container wrote to `stdout` or `stderr`. Raises LocalYarnError where there is no such file."""
+        found = sorted(self.work_dir.glob(f"nm*/containers/application_*/{container_id}/{name}"))
+        if not found:
+            raise LocalYarnError(f"no {name} of {container_id} in {self.work_dir}")
+        return found[0].read_text(errors="replace")
+
     def start(self) -> None:
         """Starts all and returns when every node is RUNNING.
 
@@ -128,13 +145,12 @@ class LocalYarn:
 
         May be called twice. A work dir that the harness made itself is removed unless `keep_files`.
         """
-        for daemon in reversed(self._daemons.values()):
+        for daemon in self._daemons.values():
             daemon.resume()
             daemon.terminate()
-        deadline = time.monotonic() + STOP_TIMEOUT_S
+        self._await_end()
         for daemon in self._daemons.values():
-            if not daemon.wait(deadline - time.monotonic()):
-                daemon.kill()
+            daemon.kill()
         left = reaper.end_marked(self.mark)
         self._stop_watchdog()
         if left:
@@ -188,7 +204,9 @@ class LocalYarn:
             "work_dir": str(self.work_dir),
             "gateway_dir": str(self.config.gateway_dir) if self.config.gateway_dir else None,
             "rm_log": str(self.rm_log),
+            "client_version": self.client.jars.version,
             "jars_dir": str(self.client.jars.lib_dir),
+            "mark": self.mark,
             "java_home": self.client.env["JAVA_HOME"],
             "nodes": [
                 {"host": self.config.host(i), "rack": f"/{node.rack}", "gpus": node.gpus}
@@ -216,7 +234,7 @@ class LocalYarn:
         write_conf(
             self.conf_dir, self.config, ports=ports, state_dir=self.work_dir / "state", container_classpath=classpath
         )
-        env = self._environment(java)
+        env = _environment(java.parent.parent, self.conf_dir, self.mark)
         self._client = YarnClient(
             rm_web=f"http://127.0.0.1:{ports.web}",
             conf_dir=self.conf_dir,
@@ -226,15 +244,6 @@ class LocalYarn:
             work_dir=self.work_dir,
         )
         self._build_daemons(java, env, jars.classpath)
-
-    def _environment(self, java: Path) -> dict[str, str]:
-        added = {
-            "JAVA_HOME": str(java.parent.parent),
-            "JDK_JAVA_OPTIONS": JDK_JAVA_OPTIONS,
-            "HADOOP_CONF_DIR": str(self.conf_dir),
-            reaper.MARK_VARIABLE: self.mark,
-        }
-        return {**os.environ, **added}
 
     def _build_daemons(self, java: Path, env: dict[str, str], jars: str) -> None:
         plugin = [str(jar.resolve()) for jar in self.config.plugin_jars]
@@ -260,12 +269,52 @@ class LocalYarn:
         except YarnRestError:
             return []
 
+    def _await_end(self) -> None:
+        """Gives the daemons time to end by themselves, but no more than is of use.
+
+        A NodeManager ends its containers at once and then waits up to 17 s for applications that it
+        will not hear of again: once the ResourceManager and the containers are gone, so may it be.
+        """
+        began = time.monotonic()
+        while self.pids and (passed_s := time.monotonic() - began) < STOP_TIMEOUT_S:
+            pids = self.pids
+            has_containers = bool(set(reaper.marked_pids(self.mark)) - set(pids.values()))
+            if passed_s > NODES_GRACE_S and "rm" not in pids and not has_containers:
+                return
+            time.sleep(POLL_S)
+
     def _start_watchdog(self) -> None:
-        self._watchdog = subprocess.Popen(
-            [sys.executable, "-I", "-S", reaper.__file__, self.mark], stdin=subprocess.PIPE, start_new_session=True
-        )
+        command = [sys.executable, "-I", "-S", reaper.__file__, self.mark]
+        command += [str(self.work_dir)] if self._is_own_work_dir else []
+        self._watchdog = subprocess.Popen(command, stdin=subprocess.PIPE, start_new_session=True)
 
     def _stop_watchdog(self) -> None:
         if self._watchdog is not None:
             self._watchdog.communicate(b".")
             self._watchdog = None
+
+
+def attach(description: Mapping[str, Any]) -> YarnClient:
+    """A client of a cluster that another process holds, from the JSON that `describe` made there.
+
+    What the client starts carries the cluster's mark, so it ends with the cluster.
+    """
+    java_home, conf_dir = Path(description["java_home"]), Path(description["conf_dir"])
+    return YarnClient(
+        rm_web=description["rm_web"],
+        conf_dir=conf_dir,
+        jars=HadoopJars(version=description["client_version"], lib_dir=Path(description["jars_dir"])),
+        java=java_home / "bin" / "java",
+        env=_environment(java_home, conf_dir, description["mark"]),
+        work_dir=Path(description["work_dir"]),
+    )
+
+
+def _environment(java_home: Path, conf_dir: Path, mark: str) -> dict[str, str]:
+    added = {
+        "JAVA_HOME": str(java_home),
+        "JDK_JAVA_OPTIONS": JDK_JAVA_OPTIONS,
+        "HADOOP_CONF_DIR": str(conf_dir),
+        reaper.MARK_VARIABLE: mark,
+    }
+    return {**os.environ, **added}

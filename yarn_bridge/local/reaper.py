@@ -11,6 +11,7 @@ only the harness holds. End of file means that the harness is gone, however it w
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import sys
 import time
@@ -52,12 +53,18 @@ def end_marked(mark: str) -> list[int]:
     return marked_pids(mark)
 
 
-def watch(mark: str) -> int:
-    """Waits for the harness to go, then ends what it left. Any byte on the pipe means: all is ended already."""
+def watch(mark: str, scratch: Path | None) -> int:
+    """Waits for the harness to go, then ends what it left and removes `scratch`.
+
+    Any byte on the pipe means that the harness has done so itself.
+    """
     if sys.stdin.buffer.read(1):
         return 0
-    return 1 if end_marked(mark) else 0
+    left = end_marked(mark)
+    if scratch is not None:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return 1 if left else 0
 
 
 if __name__ == "__main__":
-    sys.exit(watch(sys.argv[1]))
+    sys.exit(watch(sys.argv[1], Path(sys.argv[2]) if len(sys.argv) > 2 else None))
