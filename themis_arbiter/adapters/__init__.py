@@ -1,0 +1,1 @@
+"""One module for each outside thing: clocks, stores, journals. Each implements a port and passes its contract suite."""

@@ -1,0 +1,171 @@
+"""The embedded lease store: one SQLite file, one transaction a batch, on the disk before `commit` returns.
+
+The epoch is data in the file and is checked inside every transaction. A second arbiter on the same file takes a higher
+one, and the first one's next commit fails: two processes can have the file open, only one can write leases.
+"""
+
+import json
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from themis_arbiter.core.codec import dumps, from_plain
+from themis_arbiter.core.events import Batch
+from themis_arbiter.core.lease import Lease
+from themis_arbiter.core.types import CoreError, Epoch
+from themis_arbiter.ports import StaleEpochError, StoredState, StoreError
+
+SCHEMA_VERSION: Final = 1
+APPLICATION_ID: Final = 0x7E3515  # in the file's header, so that no other program's database is taken for ours
+BUSY_SECONDS: Final = 2.0  # how long to wait for another process's transaction
+FILE_MODE: Final = 0o600
+
+_SCHEMA: Final = """
+CREATE TABLE schema_version (version INTEGER NOT NULL);
+CREATE TABLE term (
+  epoch INTEGER NOT NULL, start_id TEXT NOT NULL, last_round INTEGER NOT NULL, last_serial INTEGER NOT NULL
+);
+CREATE TABLE leases (lease_id TEXT PRIMARY KEY, lease TEXT NOT NULL) WITHOUT ROWID;
+CREATE TABLE meters (job_id TEXT PRIMARY KEY, attained_gpu_ms REAL NOT NULL) WITHOUT ROWID;
+INSERT INTO term VALUES (0, '', 0, 0)
+"""
+
+
+class SqliteStore:
+    """A `LeaseStore` in the file `path`, which is made where it is missing.
+
+    One thread at a time may call it, any thread (opened by the one that starts the process, used by the engine's); two
+    at once are a programming error and raise CoreError.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Open or make the file. Errors: StoreError where it is corrupt, foreign, of a newer version or not writable."""
+        self._path = path
+        self._busy = threading.Lock()
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE))
+            path.chmod(FILE_MODE)  # SQLite gives its -wal and -shm files the same mode
+        except OSError as err:
+            raise StoreError(f"{path}: cannot open the lease store: {err.strerror}") from err
+        with self._guarded():
+            self._db = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, check_same_thread=False)
+            try:
+                self._prepare()
+            except BaseException:
+                self._db.close()
+                raise
+
+    def acquire_epoch(self) -> Epoch:
+        """Raise the epoch by one and return it. Errors: StoreError."""
+        with self._transaction() as db:
+            db.execute("UPDATE term SET epoch = epoch + 1")
+            return int(db.execute("SELECT epoch FROM term").fetchone()[0])
+
+    def load(self) -> StoredState:
+        """Everything stored, as of one moment. Errors: StoreError."""
+        with self._transaction() as db:
+            term = db.execute("SELECT epoch, start_id, last_round, last_serial FROM term").fetchone()
+            leases = db.execute("SELECT lease_id, lease FROM leases ORDER BY lease_id").fetchall()
+            meters = db.execute("SELECT job_id, attained_gpu_ms FROM meters ORDER BY job_id").fetchall()
+        return StoredState(
+            epoch=term[0],
+            start_id=term[1],
+            leases=tuple(self._parse_lease(lease_id, text) for lease_id, text in leases),
+            meters=tuple((job_id, attained) for job_id, attained in meters),
+            last_round=term[2],
+            last_serial=term[3],
+        )
+
+    def commit(self, batch: Batch) -> None:
+        """Write `batch`; it is on the disk when this returns. Errors: StaleEpochError, StoreError; nothing is changed."""
+        with self._transaction() as db:
+            (epoch,) = db.execute("SELECT epoch FROM term").fetchone()
+            if batch.epoch != epoch:
+                raise StaleEpochError(f"the batch is of epoch {batch.epoch}, the store is at {epoch}")
+            db.executemany(
+                "INSERT OR REPLACE INTO leases VALUES (?, ?)", [(lease.lease_id, dumps(lease)) for lease in batch.puts]
+            )
+            db.executemany("DELETE FROM leases WHERE lease_id = ?", [(i,) for i in batch.deletes])
+            db.executemany("INSERT OR REPLACE INTO meters VALUES (?, ?)", [(j, m) for j, m in batch.meters if m is not None])
+            db.executemany("DELETE FROM meters WHERE job_id = ?", [(j,) for j, m in batch.meters if m is None])
+            db.execute(
+                "UPDATE term SET start_id = ?, last_round = ?, last_serial = ?",
+                (batch.start_id, batch.last_round, batch.last_serial),
+            )
+
+    def close(self) -> None:
+        """Close the file; later calls raise StoreError."""
+        with self._guarded():
+            self._db.close()
+
+    def _prepare(self) -> None:
+        self._check_ours()
+        self._db.execute("PRAGMA journal_mode = WAL")
+        self._db.execute("PRAGMA synchronous = FULL")
+        self._db.execute("BEGIN IMMEDIATE")
+        try:
+            if self._is_empty():  # asked again inside the transaction: two processes may start at once
+                for statement in _SCHEMA.split(";"):
+                    self._db.execute(statement)
+                self._db.execute("INSERT INTO schema_version VALUES (?)", (SCHEMA_VERSION,))
+                self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            self._db.execute("COMMIT")
+        except BaseException:
+            self._roll_back()
+            raise
+        (version,) = self._db.execute("SELECT version FROM schema_version").fetchone()
+        if version != SCHEMA_VERSION:
+            raise StoreError(f"{self._path}: schema version {version}; this program reads {SCHEMA_VERSION}")
+        (verdict,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
+        if verdict != "ok":
+            raise StoreError(f"{self._path}: the lease store is damaged: {verdict}")
+
+    def _check_ours(self) -> None:
+        """Before anything is written: an empty file, or one that this program made."""
+        (application_id,) = self._db.execute("PRAGMA application_id").fetchone()
+        if application_id != APPLICATION_ID and not self._is_empty():
+            raise StoreError(f"{self._path}: a database, but not a lease store of this program; name another file")
+
+    def _is_empty(self) -> bool:
+        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+        return int(tables) == 0
+
+    def _parse_lease(self, lease_id: str, text: str) -> Lease:
+        try:
+            lease: Lease = from_plain(Lease, json.loads(text))
+        except (CoreError, ValueError) as err:
+            raise StoreError(f"{self._path}: lease {lease_id} cannot be read: {err}") from err
+        return lease
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._guarded():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._roll_back()
+                raise
+
+    def _roll_back(self) -> None:
+        with suppress(sqlite3.Error):  # the first error tells what is wrong
+            if self._db.in_transaction:
+                self._db.execute("ROLLBACK")
+
+    @contextmanager
+    def _guarded(self) -> Iterator[None]:
+        """One caller at a time; SQLite's errors become the port's."""
+        if not self._busy.acquire(blocking=False):
+            raise CoreError("two threads use the lease store at once")
+        try:
+            yield
+        except sqlite3.Error as err:
+            kind: Any = getattr(err, "sqlite_errorname", type(err).__name__)
+            raise StoreError(f"{self._path}: {kind}: {err}") from err
+        finally:
+            self._busy.release()

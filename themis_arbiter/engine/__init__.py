@@ -1,0 +1,1 @@
+"""The shell around the core: takes events, steps, performs effects. Live and simulated runs use the same one."""

@@ -1,0 +1,23 @@
+"""Taking over: the first event of a term, from what the store holds."""
+
+from themis_arbiter.core.events import EpochAcquired
+from themis_arbiter.ports import Clock, LeaseStore, StaleEpochError
+
+
+def take_over(store: LeaseStore, clock: Clock) -> EpochAcquired:
+    """Take the next epoch and read what it inherits; hand the result to the driver as the term's first event.
+
+    Errors: StaleEpochError where another arbiter took a higher epoch meanwhile, StoreError.
+    """
+    epoch = store.acquire_epoch()
+    state = store.load()
+    if state.epoch != epoch:
+        raise StaleEpochError(f"took epoch {epoch}, but the store is at {state.epoch} already")
+    return EpochAcquired(
+        at_ms=clock.now_ms(),
+        epoch=epoch,
+        leases=state.leases,
+        meters=state.meters,
+        last_round=state.last_round,
+        last_serial=state.last_serial,
+    )
