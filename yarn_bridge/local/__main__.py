@@ -63,13 +63,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m yarn_bridge.local", description=__doc__)
     verbs = parser.add_subparsers(dest="verb", required=True)
     up = verbs.add_parser("up", help="start a cluster, print its addresses as one line of JSON, stay until a signal")
-    up.add_argument(
-        "--plugin", type=Path, metavar="JAR", help="run ThemisScheduler from this jar (default: plain YARN)"
-    )
+    up.add_argument("--plugin", type=Path, metavar="JAR", help="run ThemisScheduler from this jar (default: plain YARN)")
     up.add_argument("--gateway-dir", type=Path, metavar="DIR", help="where the plugin writes gateway.json")
-    up.add_argument(
-        "--work-dir", type=Path, metavar="DIR", help="conf, logs and state; kept (default: a temporary one)"
-    )
+    up.add_argument("--work-dir", type=Path, metavar="DIR", help="conf, logs and state; kept (default: a temporary one)")
     up.add_argument(
         "--nodes", type=_nodes, default=DEFAULT_NODES, metavar="GPUS:RACK,...", help="4:rack0,4:rack0,2:rack1,2:rack1"
     )

@@ -42,7 +42,11 @@ class YarnRestError(LocalYarnError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShellJob:
-    """What DistributedShell shall run: `n_containers` times `command`, with `gpus` GPUs in each container."""
+    """What DistributedShell shall run: `n_containers` times `command`, with `gpus` GPUs in each container.
+
+    `command` is a line for bash, written inside double quotes by DistributedShell; of several commands only
+    the last one's output is kept in the container's log.
+    """
 
     command: str = "sleep 5"
     n_containers: int = 1
@@ -144,9 +148,7 @@ class YarnClient:
         command = self.java_command(DISTRIBUTED_SHELL, _shell_arguments(job, shell_jar))
         descriptor, name = tempfile.mkstemp(prefix="submit-", suffix=".log", dir=self._work_dir / "logs")
         with os.fdopen(descriptor, "wb") as log:
-            client = subprocess.Popen(
-                command, env=env, cwd=self._work_dir, stdin=subprocess.DEVNULL, stdout=log, stderr=log
-            )
+            client = subprocess.Popen(command, env=env, cwd=self._work_dir, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         try:
             return _application_id(client, Path(name))
         finally:

@@ -60,9 +60,7 @@ class LocalYarn:
         self.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, err: BaseException | None, trace: TracebackType | None) -> None:
         self.stop()
 
     @property
@@ -231,9 +229,7 @@ class LocalYarn:
         self.config = replace(given, gateway_dir=gateway_dir and gateway_dir.resolve(), work_dir=self.work_dir)
         ports = draw_ports()
         classpath = client_jars.classpath
-        write_conf(
-            self.conf_dir, self.config, ports=ports, state_dir=self.work_dir / "state", container_classpath=classpath
-        )
+        write_conf(self.conf_dir, self.config, ports=ports, state_dir=self.work_dir / "state", container_classpath=classpath)
         env = _environment(java.parent.parent, self.conf_dir, self.mark)
         self._client = YarnClient(
             rm_web=f"http://127.0.0.1:{ports.web}",

@@ -83,9 +83,7 @@ class LocalYarnConfig:
 
     def with_plugin(self, jar: Path, gateway_dir: Path | None = None) -> LocalYarnConfig:
         """The same cluster under ThemisScheduler. Without `gateway_dir` it is a folder in the work dir."""
-        return replace(
-            self, scheduler_class=THEMIS_SCHEDULER, plugin_jars=(*self.plugin_jars, jar), gateway_dir=gateway_dir
-        )
+        return replace(self, scheduler_class=THEMIS_SCHEDULER, plugin_jars=(*self.plugin_jars, jar), gateway_dir=gateway_dir)
 
     def host(self, index: int) -> str:
         """The name of node `index` (from 0)."""
@@ -121,9 +119,7 @@ def draw_ports() -> RmPorts:
     raise LocalYarnError(f"no five free ports in {PORTS.start}-{PORTS.stop}")
 
 
-def write_conf(
-    conf_dir: Path, config: LocalYarnConfig, *, ports: RmPorts, state_dir: Path, container_classpath: str
-) -> None:
+def write_conf(conf_dir: Path, config: LocalYarnConfig, *, ports: RmPorts, state_dir: Path, container_classpath: str) -> None:
     """Writes the conf folder that the daemons, the clients and the containers use."""
     conf_dir.mkdir(parents=True, exist_ok=True)
     topology = "".join(f"{config.host(i)} /{node.rack}\n" for i, node in enumerate(config.nodes))
@@ -245,7 +241,6 @@ def _log4j(config: LocalYarnConfig) -> str:
 
 def _write_xml(path: Path, values: Mapping[str, str]) -> None:
     rows = (
-        f"  <property><name>{escape(name)}</name><value>{escape(value)}</value></property>\n"
-        for name, value in values.items()
+        f"  <property><name>{escape(name)}</name><value>{escape(value)}</value></property>\n" for name, value in values.items()
     )
     path.write_text('<?xml version="1.0"?>\n<configuration>\n' + "".join(rows) + "</configuration>\n")
