@@ -1,0 +1,152 @@
+"""AdminService: views of the arbiter for people and dashboards. It changes nothing."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+
+from themis_arbiter.adapters.grpc.errors import abort, ask, check_name
+from themis_arbiter.adapters.grpc.faults import quoted
+from themis_arbiter.adapters.grpc.gate import lease_message
+from themis_arbiter.adapters.grpc.seams import Engine, Views
+from themis_arbiter.core.codec import dumps
+from themis_arbiter.core.settings import Settings
+from themis_arbiter.core.types import AppId
+from themis_arbiter.core.views import AppView, NodeView
+from themis_arbiter.gen.themis.v1 import admin_pb2 as pb
+from themis_arbiter.gen.themis.v1 import admin_pb2_grpc
+from themis_arbiter.ports import Clock
+
+ROUNDS_DEFAULT: Final = 20  # where a caller names no limit
+ROUNDS_MAX: Final = 1_000  # of one answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class About:
+    """What `GetStatus` tells of the process rather than of the arbiter."""
+
+    version: str
+    http_address: str = ""
+
+
+class AdminService(admin_pb2_grpc.AdminServiceServicer):
+    """Answers from snapshots that the engine makes between two steps.
+
+    `notes` adds what the edge knows of an app (bad tags) to `explain`.
+    """
+
+    def __init__(
+        self,
+        engine: Engine[Any],
+        views: Views[Any],
+        clock: Clock,
+        settings: Settings,
+        about: About,
+        *,
+        notes: Callable[[AppId], tuple[str, ...]],
+    ) -> None:
+        self._engine, self._views, self._clock = engine, views, clock
+        self._settings, self._about, self._notes = settings, about, notes
+
+    def ListApps(self, request: pb.ListAppsRequest, context: grpc.ServicerContext) -> pb.ListAppsReply:  # noqa: N802 - the protocol's name
+        """All apps that live, and on request the ended ones that are still remembered."""
+        now_ms, include_ended = self._clock.now_ms(), request.include_ended
+        apps = ask(context, self._engine, lambda arbiter: self._views.apps(arbiter, now_ms, include_ended))
+        return pb.ListAppsReply(apps=map(_app_message, apps), now_ms=now_ms)
+
+    def ListLeases(self, request: pb.ListLeasesRequest, context: grpc.ServicerContext) -> pb.ListLeasesReply:  # noqa: N802 - the protocol's name
+        """All leases, or one app's."""
+        if request.app_id:
+            check_name(context, "app", request.app_id)
+        now_ms = self._clock.now_ms()
+        leases = ask(context, self._engine, self._views.leases)
+        return pb.ListLeasesReply(
+            leases=(lease_message(x, is_next) for x, is_next in leases if request.app_id in {"", x.app_id}),
+            now_ms=now_ms,
+        )
+
+    def ListRounds(self, request: pb.ListRoundsRequest, context: grpc.ServicerContext) -> pb.ListRoundsReply:  # noqa: N802 - the protocol's name
+        """The newest decision records, newest first."""
+        if not 0 <= request.limit <= ROUNDS_MAX:
+            abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"limit lies between 0 and {ROUNDS_MAX}: {request.limit}")
+        limit = request.limit or ROUNDS_DEFAULT
+        records = ask(context, self._engine, lambda arbiter: self._views.rounds(arbiter, limit))
+        return pb.ListRoundsReply(decision_json=map(dumps, records))
+
+    def ListNodes(self, request: pb.ListNodesRequest, context: grpc.ServicerContext) -> pb.ListNodesReply:  # noqa: N802 - the protocol's name
+        """All nodes that the ResourceManager reports."""
+        return pb.ListNodesReply(nodes=map(_node_message, ask(context, self._engine, self._views.nodes)))
+
+    def Explain(self, request: pb.ExplainRequest, context: grpc.ServicerContext) -> pb.ExplainReply:  # noqa: N802 - the protocol's name
+        """Why an app holds what it holds. Errors: NOT_FOUND for an app that the arbiter does not know."""
+        app_id = request.app_id
+        check_name(context, "app", app_id)
+        now_ms = self._clock.now_ms()
+        lines = ask(context, self._engine, lambda arbiter: self._views.explain(arbiter, app_id, now_ms))
+        if lines is None:
+            abort(context, grpc.StatusCode.NOT_FOUND, f"no app {quoted(app_id)}: `themis apps` lists those there are")
+        return pb.ExplainReply(app_id=app_id, lines=(*lines, *self._notes(app_id)))
+
+    def GetStatus(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:  # noqa: N802 - the protocol's name
+        """The arbiter as a whole."""
+        now_ms = self._clock.now_ms()
+        status = ask(context, self._engine, lambda arbiter: self._views.status(arbiter, now_ms))
+        return pb.StatusReply(
+            version=self._about.version,
+            policy=self._settings.policy,
+            is_leader=status.epoch > 0,
+            epoch=status.epoch,
+            is_bridge_connected=status.is_rm_attached,
+            now_ms=status.now_ms,
+            lease_ms=self._settings.lease_ms,
+            notice_ms=self._settings.notice_ms,
+            rho_floor_ms=self._settings.rho_floor_ms,
+            http_address=self._about.http_address,
+        )
+
+
+def _app_message(app: AppView) -> pb.AppView:
+    return pb.AppView(
+        app_id=app.app_id,
+        user=app.user,
+        queue=app.queue,
+        state=app.state.value,
+        rho=app.rho,
+        rho_forecast=app.rho_forecast,
+        arrival_ms=app.arrival_ms,
+        finish_ms=app.finish_ms,
+        t_independent_s=app.t_independent_ms / 1_000,
+        work_gpu_s=app.work_gpu_ms / 1_000,
+        is_work_estimated=app.is_work_estimated,
+        attained_gpu_s=app.attained_gpu_ms / 1_000,
+        gpus_held=app.gpus_held,
+        gpus_wanted=app.gpus_wanted,
+        gpus_by_node=dict(app.gpus_by_node),
+        leases_granted=app.leases_granted,
+        leases_renewed=app.leases_renewed,
+        leases_ended=app.leases_ended,
+        final_status=app.final_status,
+        jobs=(
+            pb.JobView(
+                job_id=job.job_id,
+                gang=job.gang,
+                max_gpus=job.max_gpus,
+                gpus_held=job.gpus_held,
+                state=job.state.value,
+            )
+            for job in app.jobs
+        ),
+    )
+
+
+def _node_message(node: NodeView) -> pb.NodeView:
+    return pb.NodeView(
+        node=node.node,
+        rack=node.rack,
+        state=node.state,
+        gpus_total=node.gpus_total,
+        gpus_leased=node.gpus_leased,
+        # A node that lost GPUs under its leases has none free, not fewer than none.
+        gpus_free=max(0, node.gpus_total - node.gpus_leased) if node.state == "RUNNING" else 0,
+    )
