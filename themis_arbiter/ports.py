@@ -8,7 +8,6 @@ from themis_arbiter.core.effects import (
     Effect,
     GrantGpus,
     RequestDrain,
-    SendOffer,
     SyncLeases,
     WithdrawLeases,
 )
@@ -57,7 +56,7 @@ class LeaseStore(Protocol):
         ...
 
     def commit(self, batch: Batch) -> None:
-        """Write `batch`. Errors: StaleEpochError where its epoch is not the store's, StoreError; then nothing is changed."""
+        """Write `batch`. Errors, nothing changed: StaleEpochError (its epoch is not the store's), StoreError."""
         ...
 
     def close(self) -> None:
@@ -82,14 +81,6 @@ class ResourceManager(Protocol):
 
     def withdraw(self, effect: WithdrawLeases) -> None:
         """Forget these leases."""
-        ...
-
-
-class AgentGateway(Protocol):
-    """The agents of apps that bid for themselves."""
-
-    def offer(self, effect: SendOffer) -> None:
-        """Show an offer; the bid arrives as `BidReceived`, or never."""
         ...
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from themis_arbiter.core.events import Batch, Timer
 from themis_arbiter.core.lease import Cause, Lease, LeaseState
-from themis_arbiter.core.types import AppId, Epoch, GpuId, LeaseId, Millis, RoundNo
+from themis_arbiter.core.types import AppId, Epoch, LeaseId, Millis, RoundNo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,16 +63,6 @@ class WithdrawLeases:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SendOffer:
-    """Show an app's agent what is on offer; it may bid until `deadline_ms`."""
-
-    app_id: AppId
-    round_no: RoundNo
-    gpus: tuple[GpuId, ...]
-    deadline_ms: Millis
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class WakeAt:
     """Send `Woke(timer)` at `at_ms`; replaces what was set for this timer before."""
 
@@ -110,16 +100,7 @@ class AppEnded:
 
 
 Effect: TypeAlias = (
-    PersistLeases
-    | SyncLeases
-    | GrantGpus
-    | RequestDrain
-    | WithdrawLeases
-    | SendOffer
-    | WakeAt
-    | LeaseMoved
-    | RoundClosed
-    | AppEnded
+    PersistLeases | SyncLeases | GrantGpus | RequestDrain | WithdrawLeases | WakeAt | LeaseMoved | RoundClosed | AppEnded
 )
 
 EFFECT_TYPES: tuple[type, ...] = (
@@ -128,7 +109,6 @@ EFFECT_TYPES: tuple[type, ...] = (
     GrantGpus,
     RequestDrain,
     WithdrawLeases,
-    SendOffer,
     WakeAt,
     LeaseMoved,
     RoundClosed,

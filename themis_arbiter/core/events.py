@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
-from themis_arbiter.core.auction.bid import Bid
 from themis_arbiter.core.lease import Lease
 from themis_arbiter.core.types import (
     AppId,
@@ -85,9 +84,9 @@ class Timer(StrEnum):
 
     ROUND = "round"
     GRID = "grid"
-    BIDS = "bids"
     TIDY = "tidy"
     GANGS = "gangs"
+    ABSENT = "absent"
     STORE_RETRY = "store_retry"
 
 
@@ -101,6 +100,7 @@ class EpochAcquired:
     meters: tuple[tuple[JobId, GpuMillis], ...] = ()
     last_round: RoundNo = 0
     last_serial: int = 0
+    start_id: str = ""  # of the scheduler object that the leases were last written for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,15 +146,6 @@ class UpdateRefused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BidReceived:
-    """An agent answered an offer."""
-
-    at_ms: Millis
-    round_no: RoundNo
-    bid: Bid
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ProgressReported:
     """An agent says how much serial work its job has left."""
 
@@ -195,7 +186,6 @@ Event: TypeAlias = (
     | RmDetached
     | RmReported
     | UpdateRefused
-    | BidReceived
     | ProgressReported
     | LeasesPersisted
     | StoreFailed
@@ -208,7 +198,6 @@ EVENT_TYPES: tuple[type, ...] = (
     RmDetached,
     RmReported,
     UpdateRefused,
-    BidReceived,
     ProgressReported,
     LeasesPersisted,
     StoreFailed,

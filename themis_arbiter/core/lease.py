@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
-from themis_arbiter.core.types import AppId, CoreError, Epoch, GpuId, GrantId, JobId, LeaseId, Millis, RoundNo
+from themis_arbiter.core.types import AppId, CoreError, Epoch, GpuId, GrantId, JobId, LeaseId, Millis, NodeName, RoundNo
 
 
 class LeaseState(StrEnum):
@@ -94,6 +94,11 @@ class Lease:
     def __post_init__(self) -> None:
         if self.end_ms <= self.start_ms:
             raise CoreError(f"{self.lease_id}: ends at {self.end_ms}, not after its start {self.start_ms}")
+
+    @property
+    def node_of_gpu(self) -> NodeName:
+        """The node that its GPU is on."""
+        return self.gpu.rsplit(":", 1)[0]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -79,6 +79,8 @@ class Ledger:
     def move(self, lease_id: LeaseId, happened: LeaseInput, at_ms: Millis, cause: Cause, **changes: Any) -> Moved:
         """Let something happen to a lease; one that ends leaves the ledger. Errors: IllegalTransition with its story."""
         before = self._leases[lease_id]
+        if happened is LeaseInput.DRAIN_REQUESTED:
+            changes["cause"] = cause  # why it ends matters more from here on than why it began
         after = advance(before, happened, at_ms, self.story(lease_id), **changes)
         step = Step(at_ms=at_ms, state_from=before.state, happened=happened, state_to=after.state, cause=cause)
         self._leases[lease_id] = after

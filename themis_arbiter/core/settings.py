@@ -19,8 +19,10 @@ class Settings:
     debounce_ms: Millis = 1_000
     rho_floor_ms: Millis = 600_000
     restart_cost_ms: Millis = 40_000  # what a job loses when its GPUs change or it resumes after a pause
-    bid_deadline_ms: Millis = 2_000  # agents that answer later are bid for by the arbiter
+    tick_ms: Millis = 60_000  # the least time that a job passed over waits for its next chance
+    urgent_above: float = 1.05  # regret above which a job is urgent (mechanism.md, section 6)
     gang_wait_ms: Millis = 10_000  # a gang whose containers are not whole by then is handed back
+    recovery_grace_ms: Millis = 30_000  # after a ResourceManager's restart: until what it does not report is gone
     fairness_knob: float = 0.8  # f of the `paper` policy
     payments: bool = True
     slowdowns: SlowdownModel = field(default_factory=lambda: SlowdownModel(default=GUESSED_SLOWDOWN))
@@ -28,7 +30,15 @@ class Settings:
     def __post_init__(self) -> None:
         if not 0 < self.lease_ms <= LEASE_MS_MAX:
             raise CoreError(f"lease must be above 0 and at most {LEASE_MS_MAX} ms: {self.lease_ms}")
-        for name in ("notice_ms", "debounce_ms", "rho_floor_ms", "restart_cost_ms", "bid_deadline_ms", "gang_wait_ms"):
+        for name in (
+            "notice_ms",
+            "debounce_ms",
+            "rho_floor_ms",
+            "restart_cost_ms",
+            "tick_ms",
+            "gang_wait_ms",
+            "recovery_grace_ms",
+        ):
             if getattr(self, name) < 0:
                 raise CoreError(f"{name} must not be negative: {getattr(self, name)}")
         if self.notice_ms + self.restart_cost_ms >= self.lease_ms:

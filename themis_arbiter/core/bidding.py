@@ -1,0 +1,143 @@
+"""The bid the arbiter makes for an app that runs no agent: a table of shapes and the rho each would give.
+
+In-app order: jobs that run, then jobs that paused, then new ones; the longest first. GPUs fill gangs in that order, then let
+jobs grow in that order, which is what the sample and tuning apps do with what they get.
+"""
+
+from collections.abc import Iterator
+from typing import Final
+
+from themis_arbiter.core.auction.bid import PARTS_MAX, ROWS_MAX, Bid, Part, Row, Supply
+from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
+from themis_arbiter.core.rho import Allocation, rho_of, time_left
+from themis_arbiter.core.types import GpuId, JobId, Locality
+
+SPLITS_MAX: Final = 16  # different GPU counts in one bid; more are thinned out evenly
+
+Split = dict[JobId, int]  # GPUs that each job takes from the offer
+
+
+def in_app_order(app: MarketApp) -> tuple[MarketJob, ...]:
+    """The app's jobs, those first that it would give GPUs first."""
+    return tuple(sorted(app.jobs, key=lambda j: (not (j.held or j.ending), not j.has_run, -j.remaining, j.job_id))[:PARTS_MAX])
+
+
+def splits(app: MarketApp, supply_size: int) -> Iterator[Split]:
+    """Ever larger splits of the offer over the app's jobs, gangs whole."""
+    taken: Split = {}
+    order = [j for j in in_app_order(app) if j.can_gain]
+    room = supply_size
+    for job in order:
+        need = max(0, job.gang - len(job.held))
+        need = -(-need // job.unit) * job.unit
+        if 0 < need <= room:
+            taken[job.job_id] = need
+            room -= need
+            yield dict(taken)
+    for job in order:
+        while len(job.held) + taken.get(job.job_id, 0) >= job.gang:
+            if len(job.held) + taken.get(job.job_id, 0) + job.unit > job.wanted or job.unit > room:
+                break
+            taken[job.job_id] = taken.get(job.job_id, 0) + job.unit
+            room -= job.unit
+            yield dict(taken)
+
+
+def thinned(all_splits: list[Split], limit: int) -> list[Split]:
+    """At most `limit` of them, evenly, the first and the last always."""
+    if len(all_splits) <= limit:
+        return all_splits
+    step = (len(all_splits) - 1) / (limit - 1)
+    return [all_splits[round(k * step)] for k in range(limit)]
+
+
+def tightest(gpus: tuple[GpuId, ...], beside: tuple[GpuId, ...], count: int, supply: Supply) -> tuple[GpuId, ...]:
+    """`count` of a job's GPUs that lie closest: machines where most of them (and of `beside`) are come first."""
+    places = supply.topology.places
+    on_machine: dict[str, int] = {}
+    in_rack: dict[str, int] = {}
+    for gpu in (*gpus, *beside):
+        on_machine[places[gpu].machine] = on_machine.get(places[gpu].machine, 0) + 1
+        in_rack[places[gpu].rack] = in_rack.get(places[gpu].rack, 0) + 1
+    order = sorted(
+        gpus,
+        key=lambda g: (
+            -in_rack[places[g].rack],
+            -on_machine[places[g].machine],
+            places[g].machine,
+            places[g].ordinal,
+        ),
+    )
+    return tuple(sorted(order[:count]))
+
+
+def _levels(market: Market, job: MarketJob, count: int) -> Iterator[Locality]:
+    """Levels worth asking for: of those with equal slowdown only the loosest, which is the easiest to place."""
+    best = market.supply.topology.best_locality(count)
+    slowdown = market.settings.slowdowns.slowdown
+    for level in Locality:
+        if level >= best and (
+            level is Locality.CLUSTER or slowdown(job.model, level) < slowdown(job.model, Locality(level + 1))
+        ):
+            yield level
+
+
+def _rows_of(market: Market, app: MarketApp, split: Split) -> Iterator[Row]:
+    """The rows of one split: each level, GPUs kept where they are, and afresh where that may lie closer."""
+    jobs = {j.job_id: j for j in app.jobs}
+    widest = max(split, key=lambda j: (split[j] + len(jobs[j].held), j))
+    lead = jobs[widest]
+    for level in _levels(market, lead, split[widest] + len(lead.held)):
+        for keeps in (True, False):
+            if not keeps and not any(jobs[j].ending for j in split):
+                continue
+            row = _row(market, app, split, level, keeps=keeps)
+            if row is not None:
+                yield row
+
+
+def _row(market: Market, app: MarketApp, split: Split, level: Locality, *, keeps: bool) -> Row | None:
+    topology = market.supply.topology
+    parts: list[Part] = []
+    allocation: Allocation = {}
+    jobs = {j.job_id: j for j in app.jobs}
+    taken = {j: (len(job.held), topology.locality(job.held), False) for j, job in jobs.items() if job.held}
+    for job_id, count in split.items():
+        job = jobs[job_id]
+        total = len(job.held) + count
+        own_level = max(level, topology.best_locality(total))
+        keep = tightest(job.ending, job.held, min(count, len(job.ending)), market.supply) if keeps else ()
+        more = count - len(keep)
+        if more % job.unit:
+            return None
+        known = topology.locality((*job.held, *keep))
+        if known > own_level:
+            return None
+        if more == 0:
+            own_level = known
+        is_new = more > 0 or keep != job.ending
+        taken[job_id] = (total, own_level, is_new)
+        parts.append(Part(job_id=job_id, keep=keep, more=more, unit=job.unit, level=own_level, anchor=tuple(sorted(job.held))))
+    allocation = taken
+    parts.sort(key=lambda p: p.job_id)
+    return Row(parts=tuple(parts), rho=rho_of(market, app, time_left(market, app, allocation)))
+
+
+def build_bid(market: Market, app: MarketApp) -> Bid:
+    """The app's whole table. Rows that help no more than nothing are left out, and of equal rows all but one."""
+    topology = market.supply.topology
+    as_is = {j.job_id: (len(j.held), topology.locality(j.held), False) for j in app.jobs if j.is_whole}
+    zero = Row(parts=(), rho=rho_of(market, app, time_left(market, app, as_is)))
+    found = list(splits(app, len(market.supply.gpus)))
+    rows: list[Row] = []
+    for split in thinned(found, SPLITS_MAX) if found else []:
+        best_here: float | None = None
+        # Kept rows come before fresh ones at each level: a fresh one has to be better than what stands already.
+        for row in _rows_of(market, app, split):
+            is_fresh = all(not p.keep for p in row.parts) and any(j.ending for j in app.jobs)
+            if row.rho >= zero.rho or (is_fresh and best_here is not None and row.rho >= best_here):
+                continue
+            if row not in rows:
+                rows.append(row)
+                best_here = row.rho if best_here is None else min(best_here, row.rho)
+    return Bid(app_id=app.app_id, rows=(zero, *rows[: ROWS_MAX - 1]))

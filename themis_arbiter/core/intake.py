@@ -1,0 +1,237 @@
+"""Taking in what the ResourceManager reports: nodes, jobs, containers. Facts first, then what follows from them.
+
+Reports are level-triggered, so every handler compares with what was known and does nothing where nothing changed.
+"""
+
+from dataclasses import replace
+
+from themis_arbiter.core.effects import AppEnded
+from themis_arbiter.core.events import ContainerReport, JobReport, NodeReport, ProgressReported, RmReported, Timer
+from themis_arbiter.core.fluid import FluidApp
+from themis_arbiter.core.leasing import lose_node, settle
+from themis_arbiter.core.state import ENDED_APPS_KEPT_MAX, State
+from themis_arbiter.core.types import AppId, JobId, Millis, NodeName
+from themis_arbiter.core.workload import App, Job
+
+
+def on_rm_reported(state: State, event: RmReported) -> None:
+    """Take in a report of the attached scheduler object; others are from the past."""
+    if state.rm is None or event.start_id != state.rm.start_id:
+        return
+    state.rm.applied_seq = max(state.rm.applied_seq, event.update_seq)
+    _take_nodes(state, event)
+    for report in event.jobs:
+        _take_job(state, report)
+    if event.is_full:
+        _forget_unreported_jobs(state, {r.job_id for r in event.jobs})
+        state.containers.clear()
+    for container in event.containers:
+        _take_container(state, container)
+    _recount_usage(state)
+    if event.is_full:
+        state.rm.is_known = True
+        state.want_round()
+    settle(state)
+    for app_id in sorted({state.jobs[r.job_id].report.app_id for r in event.jobs if r.job_id in state.jobs}):
+        _end_app_if_over(state, app_id)
+
+
+def on_progress_reported(state: State, event: ProgressReported) -> None:
+    """An agent says what is left: from now on this counts as declared (and is metered like any declaration)."""
+    job = state.jobs.get(event.job_id)
+    if job is None or job.report.app_id != event.app_id or job.report.is_finished:
+        return
+    job = job.at(state.now_ms)
+    state.jobs[event.job_id] = replace(job, declared_later=job.attained + event.remaining)
+    _redeclare(state, event.app_id)
+
+
+def _take_nodes(state: State, event: RmReported) -> None:
+    before = dict(state.nodes)
+    for node in event.nodes:
+        if node.is_lost:
+            state.nodes.pop(node.node, None)
+        else:
+            state.nodes[node.node] = node
+        state.absent.pop(node.node, None)
+    if event.is_full:
+        _miss_nodes(state, {n.node for n in event.nodes})
+    if {n: _shape(r) for n, r in before.items()} != {n: _shape(r) for n, r in state.nodes.items()}:
+        state.rebuild_topology()
+        state.want_round()
+    for name in sorted(before.keys() - state.nodes.keys()):
+        lose_node(state, name)
+    _drain_vanished_gpus(state)
+
+
+def _miss_nodes(state: State, named: set[NodeName]) -> None:
+    """A full report without a node that has leases: it gets some time to register again, but nothing new."""
+    leased = {x.node_of_gpu for x in state.ledger}
+    for name in [n for n in state.nodes if n not in named]:
+        if name in leased:
+            state.nodes[name] = replace(state.nodes[name], is_schedulable=False)
+            state.absent[name] = state.now_ms + state.settings.recovery_grace_ms
+            state.wake_at(Timer.ABSENT, state.absent[name])
+        else:
+            del state.nodes[name]
+
+
+def _shape(node: NodeReport) -> tuple[object, ...]:
+    """What of a node's report matters to auctions beside its free memory and CPU."""
+    return node.rack, node.gpus, node.gpus_per_slot, node.gpu_type, node.is_schedulable
+
+
+def _drain_vanished_gpus(state: State) -> None:
+    """A node that now has fewer GPUs than are leased on it: the leases of those gone end like those of a lost node."""
+    gone = sorted({x.node_of_gpu for x in state.ledger if x.gpu not in state.topology.places} & state.nodes.keys())
+    for name in gone:
+        lose_node(state, name, only_vanished=True)
+
+
+def _take_job(state: State, report: JobReport) -> None:
+    old = state.jobs.get(report.job_id)
+    if old is None:
+        if report.is_finished:
+            return
+        _new_job(state, report)
+    else:
+        if old.report.is_finished:
+            return
+        if report.app_id != old.report.app_id:  # an application cannot change its app: tags are fixed at submission
+            report = replace(report, app_id=old.report.app_id)
+        job = old.at(state.now_ms)
+        state.jobs[report.job_id] = replace(job, report=report)
+        if report.gpus_asked > old.report.gpus_asked:
+            state.want_round()
+    if report.is_finished:
+        _finish_job(state, report.job_id, report.finish_ms or state.now_ms)
+
+
+def _new_job(state: State, report: JobReport) -> None:
+    state.jobs[report.job_id] = Job(
+        report=report,
+        attained=state.stored_meters.pop(report.job_id, 0.0),
+        metered_ms=state.now_ms,
+        max_gpus=max(report.gang, report.gpus_asked),
+    )
+    app = state.apps.get(report.app_id)
+    if app is None:
+        app = App(
+            app_id=report.app_id,
+            arrival_ms=min(report.arrival_ms, state.now_ms),
+            user=report.user,
+            queue=report.queue,
+            weight=report.weight,
+            presence_at_arrival=state.presence,
+        )
+    was_there = bool(app.job_ids)
+    # A job that joins an app which had ended makes it live on; its fair share then re-enters by the added work.
+    app = replace(app, job_ids=(*app.job_ids, report.job_id), finish_ms=0, final_status="", fair_finish_ms=None)
+    state.apps[report.app_id] = app
+    if was_there:
+        _redeclare(state, report.app_id)
+    else:
+        work, parallelism = state.app_shape(app)
+        state.fluid.join(
+            FluidApp(
+                app_id=app.app_id,
+                arrival_ms=app.arrival_ms,
+                work=work,
+                left=work,
+                parallelism=parallelism,
+                weight=app.weight,
+            )
+        )
+    state.want_round()
+
+
+def _redeclare(state: State, app_id: AppId) -> None:
+    work, parallelism = state.app_shape(state.apps[app_id])
+    state.fluid.redeclare(app_id, work, parallelism, state.now_ms)
+
+
+def _forget_unreported_jobs(state: State, named: set[JobId]) -> None:
+    """A full report that does not name a job: it is over, and nobody knows how it went."""
+    for job_id in [j for j in state.jobs if state.is_live(j) and j not in named]:
+        job = state.jobs[job_id].at(state.now_ms)
+        ended = replace(job.report, is_finished=True, finish_ms=state.now_ms, final_status="UNKNOWN", gpus_asked=0)
+        state.jobs[job_id] = replace(job, report=ended)
+        _finish_job(state, job_id, state.now_ms)
+        _end_app_if_over(state, job.report.app_id)
+
+
+def _finish_job(state: State, job_id: JobId, finish_ms: Millis) -> None:
+    job = state.jobs[job_id].at(state.now_ms)
+    report = replace(job.report, gpus_asked=0, finish_ms=min(finish_ms, state.now_ms))
+    if report.work is None and job.declared_later is None:
+        # Nobody declared its work, so what it took is its work: T_independent is measured against that.
+        report = replace(report, work=max(1.0, job.attained * (1 - 1e-12)))
+    state.jobs[job_id] = replace(job, report=report)
+    state.gang_deadlines.pop(job_id, None)
+    if job.report.work is None:
+        _redeclare(state, report.app_id)
+
+
+def _end_app_if_over(state: State, app_id: AppId) -> None:
+    app = state.apps.get(app_id)
+    if app is None or app.has_ended or any(state.is_live(j) for j in app.job_ids):
+        return
+    reports = [state.jobs[j].report for j in app.job_ids]
+    bad = [r.final_status for r in reports if r.final_status != "SUCCEEDED"]
+    app = replace(app, finish_ms=max(r.finish_ms for r in reports), final_status=bad[0] if bad else "SUCCEEDED")
+    state.apps[app_id] = app
+    t_independent = state.t_independent_ms(app)
+    state.emit(
+        AppEnded(
+            app_id=app_id,
+            arrival_ms=app.arrival_ms,
+            finish_ms=app.finish_ms,
+            t_independent_ms=t_independent,
+            rho=(app.finish_ms - app.arrival_ms) / t_independent,
+            final_status=app.final_status,
+        )
+    )
+    _drop_oldest_ended(state)
+
+
+def _drop_oldest_ended(state: State) -> None:
+    """Keep the fair finishes of ended apps once nothing can move them, and no more ended apps than can be shown."""
+    ended = [a for a in state.apps.values() if a.has_ended]
+    for app in ended:
+        if app.fair_finish_ms is None:
+            end = state.fluid.forget(app.app_id, state.now_ms)
+            if end is not None:
+                state.apps[app.app_id] = replace(app, fair_finish_ms=end)
+    for app in sorted(ended, key=lambda a: (a.finish_ms, a.app_id))[:-ENDED_APPS_KEPT_MAX]:
+        del state.apps[app.app_id]
+        for job_id in app.job_ids:
+            state.jobs.pop(job_id, None)
+
+
+def _take_container(state: State, container: ContainerReport) -> None:
+    if container.is_ended:
+        state.containers.pop(container.container_id, None)
+    else:
+        state.containers[container.container_id] = container
+
+
+def _recount_usage(state: State) -> None:
+    """GPUs in use by job and node, and what that says about each job's service and parallelism."""
+    usage: dict[JobId, dict[NodeName, int]] = {}
+    foreign: dict[NodeName, int] = {}
+    for c in state.containers.values():
+        if c.is_am:
+            foreign[c.node] = foreign.get(c.node, 0) + c.gpus
+        else:
+            on = usage.setdefault(c.job_id, {})
+            on[c.node] = on.get(c.node, 0) + c.gpus
+    state.usage, state.foreign = usage, foreign
+    for job_id, job in state.jobs.items():
+        running = sum(usage.get(job_id, {}).values())
+        metered = job.at(state.now_ms) if running != job.gpus_running else job
+        wanted = running + job.report.gpus_asked
+        if wanted > job.max_gpus and state.is_live(job_id):
+            state.jobs[job_id] = replace(metered, gpus_running=running, max_gpus=wanted)
+            _redeclare(state, job.report.app_id)
+        elif running != job.gpus_running:
+            state.jobs[job_id] = replace(metered, gpus_running=running)

@@ -1,0 +1,47 @@
+"""What must hold after every step, whatever happened. Checked in tests and simulation; each claim names its culprit."""
+
+from themis_arbiter.core.lease import LeaseState
+from themis_arbiter.core.state import State
+from themis_arbiter.core.types import CoreError
+
+
+def check(state: State) -> None:
+    """Errors: CoreError naming the first claim that fails."""
+    _check_leases(state)
+    _check_gangs(state)
+    _check_persistence(state)
+
+
+def _claim(holds: bool, text: str) -> None:
+    if not holds:
+        raise CoreError(f"invariant broken: {text}")
+
+
+def _check_leases(state: State) -> None:
+    for lease in state.ledger:
+        current, following = state.ledger.current(lease.gpu), state.ledger.next(lease.gpu)
+        _claim(lease in (current, following), f"{lease} is in no place of the ledger")
+        if lease is following:
+            _claim(lease.state in (LeaseState.PENDING, LeaseState.WAITING), f"{lease} is promised, so it cannot be active")
+            _claim(current is not None and current.state is LeaseState.DRAINING, f"{lease} waits for a GPU that is not drained")
+        else:
+            _claim(lease.state is not LeaseState.WAITING, f"{lease} waits for its own GPU")
+        if lease.state is LeaseState.DRAINING:
+            _claim(lease.lease_id in state.deadlines, f"{lease} drains without a deadline")
+        longest = state.settings.lease_ms + state.settings.notice_ms + state.settings.restart_cost_ms
+        _claim(lease.end_ms - max(lease.start_ms, state.now_ms) <= longest, f"{lease} has more than the longest lease left")
+
+
+def _check_gangs(state: State) -> None:
+    for job_id, job in state.jobs.items():
+        kept = state.kept_leases(job_id)
+        if state.is_live(job_id) and kept and job.wanted >= job.report.gang:
+            _claim(len(kept) >= job.report.gang, f"{job_id} holds {len(kept)} leases of a gang of {job.report.gang}")
+
+
+def _check_persistence(state: State) -> None:
+    numbers = [p.batch.batch_no for p in state.pending]
+    _claim(numbers == sorted(set(numbers)), f"batches out of order: {numbers}")
+    for lease_id in state.persisted:
+        lease = state.ledger.get(lease_id)
+        _claim(lease is not None and lease.state is LeaseState.PENDING, f"{lease_id} is stored and not granted, yet {lease}")

@@ -1,0 +1,325 @@
+"""A lease's life between rounds: confirmed in use, drained, released, handed on; and what the gate is told of it.
+
+The ResourceManager counts GPUs by application and node, so use is matched to leases by count: the job's kept leases
+there are in use first, what exceeds them is still held by draining ones. A draining lease is free for good only by a report
+that was read after the gate had applied the drain: else a container could still slip in under it.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from themis_arbiter.core.effects import GrantGpus, PersistLeases, RequestDrain, SyncLeases, WithdrawLeases
+from themis_arbiter.core.events import LeasesPersisted, RmAttached, RmDetached, StoreFailed, Timer, UpdateRefused
+from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState
+from themis_arbiter.core.state import RmLink, State
+from themis_arbiter.core.types import GrantId, JobId, LeaseId, Millis, NodeName
+
+STORE_RETRY_MS: Final = 1_000
+NEVER_TOLD: Final = 1 << 62  # a drain that the gate has not been told of yet
+
+
+# -- settling use with leases
+
+
+def settle(state: State) -> None:
+    """Match what runs with what is leased, and let follow what follows."""
+    freed: list[Lease] = []
+    by_place: dict[tuple[JobId, NodeName], list[Lease]] = {}
+    for lease in state.ledger:
+        if not state.ledger.is_next(lease) and lease.state is not LeaseState.PENDING:
+            by_place.setdefault((lease.job_id, lease.node_of_gpu), []).append(lease)
+    for (job_id, node), leases in by_place.items():
+        freed += _settle_place(state, job_id, node, leases)
+    if freed:
+        _hand_on(state, freed)
+    _watch_surplus(state)
+
+
+def _settle_place(state: State, job_id: JobId, node: NodeName, leases: list[Lease]) -> list[Lease]:
+    """One job on one node: confirms use, and returns draining leases whose GPUs are free now."""
+    used = state.used_on(job_id, node)
+    kept = [x for x in leases if x.state is not LeaseState.DRAINING]
+    kept.sort(key=lambda x: (x.state is not LeaseState.ACTIVE, x.lease_id))
+    for lease in kept[:used]:
+        if lease.state is LeaseState.GRANTED:
+            state.moved(state.ledger.move(lease.lease_id, LeaseInput.USE_SEEN, state.now_ms, Cause.STARTED))
+    still_held = max(0, used - len(kept))
+    draining = sorted((x for x in leases if x.state is LeaseState.DRAINING), key=lambda x: x.lease_id)
+    applied = state.rm.applied_seq if state.rm else 0
+    if node in state.absent:  # what runs there will be known when the node is back
+        return []
+    return [x for x in draining[still_held:] if state.drain_seq.get(x.lease_id, NEVER_TOLD) <= applied]
+
+
+def _hand_on(state: State, freed: list[Lease]) -> None:
+    """Freed leases end; promised ones take over, to be granted once that is stored."""
+    promoted: list[Lease] = []
+    for lease in freed:
+        state.moved(state.ledger.move(lease.lease_id, LeaseInput.RELEASE_CONFIRMED, state.now_ms, Cause.RELEASED))
+        following = state.ledger.next(lease.gpu)
+        if following is not None:
+            end = following.end_ms if following.end_ms > state.now_ms else state.next_end()
+            promoted.append(state.moved(state.ledger.promote(lease.gpu, state.now_ms, end)))
+    state.persist(puts=promoted, deletes=[x.lease_id for x in freed])
+    if len(promoted) < len(freed):
+        state.want_round()
+
+
+def _watch_surplus(state: State) -> None:
+    if any(surplus(state, job_id) for job_id in {x.job_id: None for x in state.ledger}):
+        state.wake_at(Timer.TIDY, state.now_ms + state.settings.debounce_ms)
+
+
+def surplus(state: State, job_id: JobId) -> list[Lease]:
+    """Granted leases that the job neither uses nor asks to use, those furthest from use first."""
+    kept = [x for x in state.kept_leases(job_id) if not state.ledger.is_next(x)]
+    if not state.is_live(job_id):
+        return [x for x in kept if x.state is not LeaseState.PENDING]
+    job = state.jobs[job_id]
+    over = len(kept) - job.wanted
+    if over <= 0:
+        return []
+    idle: list[Lease] = []
+    for node in sorted({x.node_of_gpu for x in kept}):
+        here = sorted((x for x in kept if x.node_of_gpu == node), key=lambda x: x.lease_id)
+        idle += here[state.used_on(job_id, node) :]
+    return [x for x in idle if x.state is not LeaseState.PENDING][:over]
+
+
+def on_tidy(state: State) -> None:
+    """Take back what nobody wants, a debounce after it was first seen: an app that asks again at once keeps it."""
+    if state.rm is None:
+        return
+    if state.now_ms < state.rm.trusted_ms:
+        state.wake_at(Timer.TIDY, state.rm.trusted_ms)
+        return
+    for job_id in sorted({x.job_id for x in state.ledger}):
+        cause = Cause.UNWANTED if state.is_live(job_id) else Cause.APP_ENDED
+        if not state.is_live(job_id):
+            cancel(state, [x for x in state.ledger.of_job(job_id) if state.ledger.is_next(x)], cause)
+        drain(state, surplus(state, job_id), state.now_ms + state.settings.notice_ms, cause)
+
+
+def on_gangs(state: State) -> None:
+    """Hand back gangs whose containers did not become whole in time; they are not offered anything for one lease."""
+    for job_id in sorted(j for j, at in state.gang_deadlines.items() if at <= state.now_ms):
+        del state.gang_deadlines[job_id]
+        job = state.jobs.get(job_id)
+        if job is None or not state.is_live(job_id) or job.gpus_running >= job.report.gang:
+            continue
+        state.jobs[job_id] = replace(job, retry_ms=state.now_ms + state.settings.lease_ms)
+        drain(state, _drainable(state, job_id), state.now_ms + state.settings.notice_ms, Cause.GANG_BROKEN)
+        cancel(state, [x for x in state.ledger.of_job(job_id) if state.ledger.is_next(x)], Cause.GANG_BROKEN)
+    if state.gang_deadlines:
+        state.wake_at(Timer.GANGS, min(state.gang_deadlines.values()))
+
+
+def _drainable(state: State, job_id: JobId) -> list[Lease]:
+    able = (LeaseState.GRANTED, LeaseState.ACTIVE)
+    return [x for x in state.ledger.of_job(job_id) if x.state in able]
+
+
+# -- endings
+
+
+def drain(state: State, leases: Iterable[Lease], deadline_ms: Millis, cause: Cause) -> None:
+    """End these leases: their holders are told to go, and taken at the deadline."""
+    moved = [state.moved(state.ledger.move(x.lease_id, LeaseInput.DRAIN_REQUESTED, state.now_ms, cause)) for x in leases]
+    if not moved:
+        return
+    for lease in moved:
+        state.drain_seq[lease.lease_id] = NEVER_TOLD
+        state.deadlines[lease.lease_id] = deadline_ms
+    state.persist(puts=moved, drains=[(x.lease_id, deadline_ms) for x in moved], with_meters=True)
+
+
+def cancel(state: State, leases: Iterable[Lease], cause: Cause) -> None:
+    """Take back promises that nobody has been told of."""
+    leases = [x for x in leases if x.state in (LeaseState.PENDING, LeaseState.WAITING)]
+    for lease in leases:
+        state.moved(state.ledger.move(lease.lease_id, LeaseInput.CANCELLED, state.now_ms, cause))
+    if leases:
+        state.persist(deletes=[x.lease_id for x in leases])
+        state.want_round()
+
+
+def lose_node(state: State, node: NodeName, *, only_vanished: bool = False) -> None:
+    """A node is gone (or some of its GPUs are): so are its leases, and gangs that are broken by it."""
+    lost = [x for x in state.ledger if x.node_of_gpu == node]
+    if only_vanished:
+        lost = [x for x in lost if x.gpu not in state.topology.places]
+    if not lost:
+        return
+    for lease in lost:
+        state.moved(state.ledger.move(lease.lease_id, LeaseInput.LOST, state.now_ms, Cause.NODE_LOST))
+    state.persist(deletes=[x.lease_id for x in lost])
+    for job_id in sorted({x.job_id for x in lost}):
+        kept = state.kept_leases(job_id)
+        job = state.jobs.get(job_id)
+        if job is not None and 0 < len(kept) < job.report.gang:
+            drain(state, _drainable(state, job_id), state.now_ms + state.settings.notice_ms, Cause.GANG_BROKEN)
+            cancel(state, [x for x in kept if x.state not in (LeaseState.GRANTED, LeaseState.ACTIVE)], Cause.GANG_BROKEN)
+    state.want_round()
+
+
+def on_absent(state: State) -> None:
+    """Nodes that a full report did not name and that have not come back in time are lost."""
+    for name in sorted(n for n, at in state.absent.items() if at <= state.now_ms):
+        del state.absent[name]
+        del state.nodes[name]
+        state.rebuild_topology()
+        lose_node(state, name)
+    if state.absent:
+        state.wake_at(Timer.ABSENT, min(state.absent.values()))
+
+
+# -- the store's answers, and what the gate may be told then
+
+
+def on_persisted_or_failed(state: State, event: LeasesPersisted | StoreFailed, *, is_stored: bool) -> None:
+    """Go on with the head of the queue of writes; what the store did not take is tried again."""
+    if not state.pending or state.pending[0].batch.batch_no != event.batch_no:
+        return
+    if not is_stored:
+        state.wake_at(Timer.STORE_RETRY, state.now_ms + STORE_RETRY_MS)
+        return
+    done = state.pending.popleft()
+    if state.pending:
+        state.emit(PersistLeases(batch=state.pending[0].batch))
+    _after_commit(state, done.batch.puts, done.drains, done.withdrawals)
+    if done.syncs_start_id and state.rm is not None and state.rm.start_id == done.syncs_start_id:
+        _sync(state)
+
+
+def on_store_retry(state: State) -> None:
+    """Write the head of the queue again."""
+    if state.pending:
+        state.emit(PersistLeases(batch=state.pending[0].batch))
+
+
+def _after_commit(
+    state: State,
+    puts: tuple[Lease, ...],
+    drains: tuple[tuple[LeaseId, Millis], ...],
+    withdrawals: tuple[LeaseId, ...],
+) -> None:
+    if withdrawals:
+        seq = state.rm_seq()
+        if seq is not None and state.rm is not None:
+            state.emit(WithdrawLeases(epoch=state.epoch, start_id=state.rm.start_id, seq=seq, lease_ids=withdrawals))
+    by_deadline: dict[Millis, list[LeaseId]] = {}
+    for lease_id, deadline_ms in drains:
+        if state.ledger.get(lease_id) is not None:
+            by_deadline.setdefault(deadline_ms, []).append(lease_id)
+    for deadline_ms, ids in sorted(by_deadline.items()):
+        _tell_drain(state, tuple(ids), deadline_ms)
+    touched: dict[tuple[JobId, GrantId], None] = {}
+    for put in puts:
+        lease = state.ledger.get(put.lease_id)
+        if lease is None or lease.state is not LeaseState.PENDING:
+            continue
+        if put.state is LeaseState.WAITING:
+            state.moved(state.ledger.move(lease.lease_id, LeaseInput.PERSISTED_AS_NEXT, state.now_ms, lease.cause))
+        else:
+            state.persisted.add(lease.lease_id)
+            touched[lease.job_id, lease.grant_id] = None
+    for job_id, grant_id in touched:
+        grant_if_whole(state, job_id, grant_id)
+
+
+def grant_if_whole(state: State, job_id: JobId, grant_id: GrantId) -> None:
+    """Grant what is stored of a grant; a gang's only when all of it is free and stored, so that no part of it idles."""
+    leases = state.grant_leases(job_id, grant_id)
+    ready = [x for x in leases if x.lease_id in state.persisted and x.state is LeaseState.PENDING]
+    job = state.jobs.get(job_id)
+    gang = job.report.gang if job is not None else 1
+    waiting = [x for x in leases if x.state in (LeaseState.PENDING, LeaseState.WAITING) and x not in ready]
+    if not ready or (gang > 1 and waiting):
+        return
+    granted = []
+    for lease in ready:
+        state.persisted.discard(lease.lease_id)
+        granted.append(state.moved(state.ledger.move(lease.lease_id, LeaseInput.PERSISTED, state.now_ms, lease.cause)))
+        state.count(lease.app_id, granted=1)
+    seq = state.rm_seq()
+    if seq is not None and state.rm is not None:
+        state.emit(GrantGpus(epoch=state.epoch, start_id=state.rm.start_id, seq=seq, leases=tuple(granted)))
+    if gang > 1 and job is not None and job.gpus_running < gang:
+        state.gang_deadlines[job_id] = state.now_ms + state.settings.gang_wait_ms
+        state.wake_at(Timer.GANGS, state.gang_deadlines[job_id])
+    _watch_surplus(state)
+
+
+def _tell_drain(state: State, lease_ids: tuple[LeaseId, ...], deadline_ms: Millis) -> None:
+    seq = state.rm_seq()
+    if seq is None or state.rm is None:
+        return
+    for lease_id in lease_ids:
+        state.drain_seq[lease_id] = seq
+    state.emit(
+        RequestDrain(epoch=state.epoch, start_id=state.rm.start_id, seq=seq, lease_ids=lease_ids, deadline_ms=deadline_ms)
+    )
+
+
+# -- the scheduler object that listens
+
+
+def on_attached(state: State, event: RmAttached | UpdateRefused) -> None:
+    """A scheduler object listens: it gets the full set, after a commit under our epoch made since we know its start id."""
+    if isinstance(event, UpdateRefused):
+        if state.rm is None or state.rm.start_id != event.start_id:
+            return
+        state.rm.is_synced = False
+    else:
+        # After a restart the ResourceManager learns only bit by bit what runs and what is asked for.
+        is_same = event.start_id == state.last_start_id or not len(state.ledger)
+        trusted_ms = state.now_ms if is_same else state.now_ms + state.settings.recovery_grace_ms
+        state.rm = RmLink(event.start_id, trusted_ms=trusted_ms)
+        state.last_start_id = event.start_id
+        _hold_past_ends(state)
+    state.persist(syncs_start_id=event.start_id)
+
+
+def on_detached(state: State, event: RmDetached) -> None:
+    """Nobody listens: leases stay as they are, and no round is held until somebody does."""
+    if state.rm is not None and state.rm.start_id == event.start_id:
+        state.rm = None
+
+
+def _hold_past_ends(state: State) -> None:
+    """Leases that ended (or are about to) while nobody could be told go on to a grid point: work is spread, not ends."""
+    late = [
+        x
+        for x in state.ledger
+        if x.state in (LeaseState.GRANTED, LeaseState.ACTIVE) and x.end_ms <= state.now_ms + state.settings.notice_ms
+    ]
+    moved = [
+        state.moved(state.ledger.move(x.lease_id, LeaseInput.RENEWED, state.now_ms, Cause.RECOVERY, end_ms=state.next_end()))
+        for x in late
+    ]
+    if moved:
+        state.persist(puts=moved)
+
+
+def _sync(state: State) -> None:
+    """Tell the gate everything."""
+    assert state.rm is not None
+    state.rm.is_synced = True
+    state.rm.seq += 1
+    told = (LeaseState.GRANTED, LeaseState.ACTIVE, LeaseState.DRAINING)
+    leases = sorted((x for x in state.ledger if x.state in told), key=lambda x: x.lease_id)
+    drains = []
+    for lease in leases:
+        if lease.state is LeaseState.DRAINING:
+            state.drain_seq[lease.lease_id] = state.rm.seq
+            drains.append((lease.lease_id, state.deadlines.setdefault(lease.lease_id, lease.end_ms)))
+    state.emit(
+        SyncLeases(
+            epoch=state.epoch,
+            start_id=state.rm.start_id,
+            seq=state.rm.seq,
+            leases=tuple(leases),
+            drains=tuple(drains),
+        )
+    )

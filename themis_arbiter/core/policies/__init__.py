@@ -1,0 +1,18 @@
+"""Policies by name: who gets which GPUs, given a market. All of them run live as well as simulated."""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from themis_arbiter.core.policies.base import Policy
+from themis_arbiter.core.policies.paper import PaperPolicy
+from themis_arbiter.core.policies.themis import ThemisPolicy
+from themis_arbiter.core.types import CoreError
+
+POLICIES: Final[Mapping[str, Callable[[], Policy]]] = {"paper": PaperPolicy, "themis": ThemisPolicy}
+
+
+def make_policy(name: str) -> Policy:
+    """The policy of that name. Errors: CoreError naming those that exist."""
+    if name not in POLICIES:
+        raise CoreError(f"no policy is called {name!r}; there are {', '.join(sorted(POLICIES))}")
+    return POLICIES[name]()

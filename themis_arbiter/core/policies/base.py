@@ -1,0 +1,91 @@
+"""What a policy sees and says: a frozen market in, a decision out. A policy keeps no state between rounds."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from themis_arbiter.core.auction.bid import Placement, Supply
+from themis_arbiter.core.settings import Settings
+from themis_arbiter.core.types import AppId, GpuId, GpuMillis, JobId, Millis, RoundNo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarketJob:
+    """A live job in a round. `held` are GPUs that it keeps whatever happens, `ending` ones of its that are on offer."""
+
+    job_id: JobId
+    app_id: AppId
+    arrival_ms: Millis
+    gang: int
+    unit: int
+    wanted: int  # most GPUs that it could use now, those it holds included
+    model: str
+    remaining: GpuMillis
+    has_run: bool
+    held: tuple[GpuId, ...] = ()
+    ending: tuple[GpuId, ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether what it keeps is a gang."""
+        return len(self.held) >= self.gang
+
+    @property
+    def can_gain(self) -> bool:
+        """Whether any GPU on offer could be of use to it."""
+        return self.wanted >= self.gang and len(self.held) < self.wanted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MarketApp:
+    """A live app in a round; `t_independent_ms` is floored, so never 0."""
+
+    app_id: AppId
+    arrival_ms: Millis
+    t_independent_ms: float
+    n_avg: float
+    work: GpuMillis
+    weight: float
+    jobs: tuple[MarketJob, ...]
+
+    @property
+    def remaining(self) -> GpuMillis:
+        """Serial work that all its jobs have left."""
+        return sum(j.remaining for j in self.jobs)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Market:
+    """Everything a policy may look at in one round."""
+
+    now_ms: Millis
+    round_no: RoundNo
+    supply: Supply
+    apps: tuple[MarketApp, ...]  # in order of app id
+    settings: Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Who gets what of the supply, and the policy's part of the decision record (plain JSON values)."""
+
+    wins: Mapping[AppId, Placement]  # by the auction, payments withheld
+    leftovers: Mapping[AppId, Placement] = field(default_factory=dict)
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+    def gpus_by_job(self) -> dict[JobId, tuple[GpuId, ...]]:
+        """All GPUs that each job gets, sorted."""
+        out: dict[JobId, tuple[GpuId, ...]] = {}
+        for part in (self.wins, self.leftovers):
+            for placement in part.values():
+                for job_id, gpus in placement.items():
+                    out[job_id] = tuple(sorted((*out.get(job_id, ()), *gpus)))
+        return out
+
+
+class Policy(Protocol):
+    """A rule for rounds. Equal markets give equal decisions; chance comes from the round number only."""
+
+    def decide(self, market: Market) -> Decision:
+        """Share out the supply."""
+        ...

@@ -1,0 +1,62 @@
+"""The paper to the letter: offers to the worst-off 1-f of the apps, partial allocation, leftovers at random.
+
+Its rho is measured against its own T_id = N_avg * work / min(GPUs, the app's demand) (paper, 4.3), with which nearly every app
+looks well off: kept here as it is, for comparison (policy-study.md, section 3).
+"""
+
+from dataclasses import replace
+from hashlib import blake2b
+from math import ceil
+
+from themis_arbiter.core.auction.payment import partial_allocation
+from themis_arbiter.core.bidding import build_bid
+from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
+from themis_arbiter.core.policies.record import auction_record, hand_out_leftovers
+from themis_arbiter.core.rho import rho_of, time_left
+
+
+class PaperPolicy:
+    """See the module's text."""
+
+    def decide(self, market: Market) -> Decision:
+        """One round."""
+        market = replace(market, apps=tuple(with_paper_t_id(market, a) for a in market.apps))
+        wanting = [a for a in market.apps if any(j.can_gain for j in a.jobs)]
+        worst_first = sorted(wanting, key=lambda a: (-self._rho(market, a), a.app_id))
+        count = max(1, ceil((1.0 - market.settings.fairness_knob) * len(wanting) - 1e-9))
+        bidders = sorted(worst_first[:count], key=lambda a: a.app_id)
+        bids = tuple(build_bid(market, a) for a in bidders)
+        gangs = {j.job_id: j.gang for a in market.apps for j in a.jobs}
+        outcome = partial_allocation(bids, market.supply, gangs, payments=market.settings.payments)
+        took_part = {a.app_id for a in bidders}
+        others = shuffled(market, [j for a in wanting if a.app_id not in took_part for j in a.jobs])
+        rest = shuffled(market, [j for a in bidders for j in a.jobs])
+        leftovers = hand_out_leftovers(market, outcome, others, rest, chunked=True)
+        return Decision(
+            wins=outcome.kept,
+            leftovers=leftovers,
+            record=auction_record(market, bids, outcome, leftovers)
+            | {"order": [{"app_id": a.app_id, "rho": self._rho(market, a)} for a in worst_first]},
+        )
+
+    def _rho(self, market: Market, app: MarketApp) -> float:
+        """Rho with what it has now, the GPUs on offer that are its own counted in."""
+        topology = market.supply.topology
+        now = {
+            j.job_id: (len(j.held) + len(j.ending), topology.locality((*j.held, *j.ending)), False)
+            for j in app.jobs
+            if len(j.held) + len(j.ending) >= j.gang
+        }
+        return rho_of(market, app, time_left(market, app, now))
+
+
+def with_paper_t_id(market: Market, app: MarketApp) -> MarketApp:
+    """The app with the paper's T_id in place of the ideal fluid share's; floored likewise."""
+    demand = sum(max(j.wanted, j.gang) for j in app.jobs)
+    gpus = max(1, min(market.supply.topology.gpu_count, demand))
+    return replace(app, t_independent_ms=max(float(market.settings.rho_floor_ms), app.n_avg * app.work / gpus))
+
+
+def shuffled(market: Market, jobs: list[MarketJob]) -> list[MarketJob]:
+    """Chance without a generator: by a hash of the round and the job, so that a replay shuffles alike."""
+    return sorted(jobs, key=lambda j: blake2b(f"{market.round_no}/{j.job_id}".encode(errors="replace")).digest())

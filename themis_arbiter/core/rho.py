@@ -1,0 +1,60 @@
+"""Finish-time fairness of what an app would end with (paper, 4.3; decisions in mechanism.md, section 5).
+
+Everything is an estimate made with the allocation held until completion: T_shared = time since arrival + time left.
+"""
+
+from collections.abc import Mapping
+from typing import TypeAlias
+
+from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
+from themis_arbiter.core.types import JobId, Locality, Millis
+
+Allocation: TypeAlias = Mapping[JobId, tuple[int, Locality, bool]]  # GPUs in all, their locality, whether the set is a new one
+
+
+def job_speed(market: Market, job: MarketJob, gpu_count: int, level: Locality) -> float:
+    """GPU-ms of work a ms on so many GPUs at that level."""
+    best = market.supply.topology.best_locality(gpu_count)
+    return market.settings.slowdowns.speed_at(job.model, gpu_count, level, best)
+
+
+def time_left(market: Market, app: MarketApp, allocation: Allocation) -> float:
+    """Milliseconds until the app's last job ends on `allocation`; jobs without GPUs take over from those that end."""
+    speed = 0.0
+    longest = 0.0
+    for job in app.jobs:
+        count, level, is_new = allocation.get(job.job_id, (0, Locality.SLOT, False))
+        if count == 0:
+            continue
+        s = job_speed(market, job, count, level)
+        restart = market.settings.restart_cost_ms if is_new and job.has_run else 0
+        speed += s
+        longest = max(longest, restart + job.remaining / s)
+    if speed == 0.0:
+        return time_left_unserved(market, app)
+    return max(longest, app.remaining / speed)
+
+
+def time_left_unserved(market: Market, app: MarketApp) -> float:
+    """The same where it gets nothing now: one lease later on one gang (finite, so that products and orders exist)."""
+    gangs = [(job_speed(market, j, j.gang, market.supply.topology.best_locality(j.gang)), j) for j in app.jobs]
+    speed = max(s for s, _ in gangs)
+    restart = market.settings.restart_cost_ms if any(j.has_run for _, j in gangs) else 0
+    return market.settings.lease_ms + restart + app.remaining / speed
+
+
+def rho_of(market: Market, app: MarketApp, left_ms: float) -> float:
+    """Rho of an app that would end `left_ms` from now."""
+    return max(1.0, market.now_ms - app.arrival_ms + left_ms) / app.t_independent_ms
+
+
+def regret(market: Market, app: MarketApp, job: MarketJob) -> float:
+    """Rho that its app ends with if this job is passed over once more (mechanism.md, section 6, rule 2)."""
+    settings = market.settings
+    count = max(job.gang, job.wanted)
+    topology = market.supply.topology
+    runs_on = (*job.held, *job.ending)
+    level = topology.locality(runs_on) if len(runs_on) >= job.gang else topology.best_locality(count)
+    speed = job_speed(market, job, count, max(level, topology.best_locality(count)))
+    wait: Millis = settings.tick_ms + settings.restart_cost_ms
+    return (market.now_ms - app.arrival_ms + wait + job.remaining / speed) / app.t_independent_ms

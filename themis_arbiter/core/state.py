@@ -1,0 +1,250 @@
+"""Everything the arbiter knows: the only mutable state there is. Handlers change it; `invariants` watches it.
+
+Writes to the outside go through two gates here. `persist` queues an atomic batch with the effects that may follow once it is
+committed (persist before act); `tell_rm` numbers what the ResourceManager's gate is told.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from themis_arbiter.core.effects import Effect, LeaseMoved, PersistLeases, WakeAt
+from themis_arbiter.core.events import Batch, ContainerReport, NodeReport, Timer
+from themis_arbiter.core.fluid import FluidShare
+from themis_arbiter.core.lease import Lease, LeaseState
+from themis_arbiter.core.ledger import Ledger, Moved
+from themis_arbiter.core.policies import make_policy
+from themis_arbiter.core.settings import Settings
+from themis_arbiter.core.topology import Machine, Topology
+from themis_arbiter.core.types import AppId, Epoch, GpuId, GpuMillis, GrantId, JobId, LeaseId, Millis, NodeName, RoundNo
+from themis_arbiter.core.workload import App, Job, app_shape
+
+ROUNDS_KEPT_MAX: Final = 200  # decision records that `themis rounds` can still show
+NO_GPUS_T_MS: Final = 365 * 24 * 3_600_000  # T_independent while the cluster has no GPU
+ENDED_APPS_KEPT_MAX: Final = 500  # ended apps that `themis apps` can still show; the oldest go first
+
+
+@dataclass
+class RmLink:
+    """The scheduler object that listens, and what it has been told."""
+
+    start_id: str
+    seq: int = 0
+    applied_seq: int = 0
+    is_synced: bool = False  # the full set of leases has been sent
+    is_known: bool = False  # its full report has come
+    trusted_ms: Millis = 0  # from when on what it does not report counts as not there
+
+
+@dataclass
+class Pending:
+    """A batch on its way to the store: which leases it covers, and what may be done once it is committed."""
+
+    batch: Batch
+    drains: tuple[tuple[LeaseId, Millis], ...] = ()
+    withdrawals: tuple[LeaseId, ...] = ()
+    syncs_start_id: str = ""
+
+
+@dataclass
+class State:
+    """See the module's text. Only handlers of `core.machine` may change it."""
+
+    settings: Settings
+    epoch: Epoch = 0
+    now_ms: Millis = 0
+    topology: Topology = field(default_factory=Topology)
+    nodes: dict[NodeName, NodeReport] = field(default_factory=dict)
+    apps: dict[AppId, App] = field(default_factory=dict)
+    jobs: dict[JobId, Job] = field(default_factory=dict)
+    containers: dict[str, ContainerReport] = field(default_factory=dict)
+    stored_meters: dict[JobId, GpuMillis] = field(default_factory=dict)
+    presence: float = 0.0  # integral over time of the number of live apps, for n_avg
+    ledger: Ledger = field(default_factory=Ledger)
+    fluid: FluidShare = field(default_factory=FluidShare)
+    absent: dict[NodeName, Millis] = field(default_factory=dict)  # nodes not named lately, lost from then on
+    rm: RmLink | None = None
+    last_start_id: str = ""
+    pending: deque[Pending] = field(default_factory=deque)
+    persisted: set[LeaseId] = field(default_factory=set)  # new leases that are stored but not yet granted
+    drain_seq: dict[LeaseId, int] = field(default_factory=dict)  # which update told the gate to drain them
+    deadlines: dict[LeaseId, Millis] = field(default_factory=dict)  # of drains
+    gang_deadlines: dict[JobId, Millis] = field(default_factory=dict)  # by when a new gang must be whole
+    timers: dict[Timer, Millis] = field(default_factory=dict)
+    rounds: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT_MAX))
+    last_round: RoundNo = 0
+    last_serial: int = 0
+    last_batch: int = 0
+    effects: list[Effect] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.policy = make_policy(self.settings.policy)
+        self.usage: dict[JobId, dict[NodeName, int]] = {}
+        self.foreign: dict[NodeName, int] = {}  # GPUs of application masters: outside the law of leases
+
+    # -- speaking to the outside
+
+    def emit(self, *effects: Effect) -> None:
+        """Want something done."""
+        self.effects.extend(effects)
+
+    def wake_at(self, timer: Timer, at_ms: Millis) -> None:
+        """Set a timer, unless an earlier one of its kind is set."""
+        if timer not in self.timers or at_ms < self.timers[timer]:
+            self.timers[timer] = at_ms
+            self.emit(WakeAt(timer=timer, at_ms=at_ms))
+
+    def want_round(self) -> None:
+        """Have a round, one debounce from the first cause on: a storm of causes makes one round and cannot put it off."""
+        self.wake_at(Timer.ROUND, self.now_ms + self.settings.debounce_ms)
+
+    def persist(
+        self,
+        *,
+        puts: Iterable[Lease] = (),
+        deletes: Iterable[LeaseId] = (),
+        drains: Iterable[tuple[LeaseId, Millis]] = (),
+        syncs_start_id: str = "",
+        with_meters: bool = False,
+    ) -> None:
+        """Queue an atomic write; `drains` are told to the gate and `deletes` withdrawn from it when it is committed."""
+        self.last_batch += 1
+        deletes = tuple(deletes)
+        batch = Batch(
+            batch_no=self.last_batch,
+            epoch=self.epoch,
+            start_id=self.rm.start_id if self.rm else "",
+            last_round=self.last_round,
+            last_serial=self.last_serial,
+            puts=tuple(as_stored(lease, is_next=self.ledger.is_next(lease)) for lease in puts),
+            deletes=deletes,
+            meters=self._meters() if with_meters else (),
+        )
+        self.pending.append(Pending(batch, tuple(drains), deletes, syncs_start_id))
+        if len(self.pending) == 1:
+            self.emit(PersistLeases(batch=batch))
+
+    def _meters(self) -> tuple[tuple[JobId, GpuMillis | None], ...]:
+        return tuple((j, self.jobs[j].at(self.now_ms).attained) for j in sorted(self.jobs) if self.is_live(j))
+
+    def rm_seq(self) -> int | None:
+        """The number of the next lease update; None where nobody would hear it (a sync will tell all later)."""
+        if self.rm is None or not self.rm.is_synced:
+            return None
+        self.rm.seq += 1
+        return self.rm.seq
+
+    def moved(self, moved: Moved) -> Lease:
+        """Tell observers of a transition; returns the lease as it is now."""
+        self.emit(LeaseMoved(lease=moved.after, state_from=moved.before.state, cause=moved.cause))
+        if moved.after.state is LeaseState.ENDED:
+            for book in (self.drain_seq, self.deadlines):
+                book.pop(moved.after.lease_id, None)
+            self.persisted.discard(moved.after.lease_id)
+            self.count(moved.after.app_id, ended=1)
+        return moved.after
+
+    def enter(self, lease: Lease, *, as_next: bool = False) -> None:
+        """A new lease."""
+        self.ledger.add(lease, as_next=as_next)
+        self.emit(LeaseMoved(lease=lease, state_from=None, cause=lease.cause))
+
+    def count(self, app_id: AppId, *, granted: int = 0, renewed: int = 0, ended: int = 0) -> None:
+        """Add to an app's lease counters."""
+        app = self.apps.get(app_id)
+        if app is not None:
+            self.apps[app_id] = replace(
+                app,
+                leases_granted=app.leases_granted + granted,
+                leases_renewed=app.leases_renewed + renewed,
+                leases_ended=app.leases_ended + ended,
+            )
+
+    def serial(self, prefix: str) -> str:
+        """A new id, never used before in the life of the store."""
+        self.last_serial += 1
+        return f"{prefix}{self.last_serial:08d}"
+
+    def advance_to(self, now_ms: Millis) -> None:
+        """Time passes; an event from before the last one (a clock that fell) happens at the last one's time."""
+        now_ms = max(now_ms, self.now_ms)
+        self.presence += (now_ms - self.now_ms) * sum(not a.has_ended for a in self.apps.values())
+        self.now_ms = now_ms
+        self.fluid.advance(now_ms)
+
+    # -- looking
+
+    def is_live(self, job_id: JobId) -> bool:
+        """Whether the job is known and not over."""
+        job = self.jobs.get(job_id)
+        return job is not None and not job.report.is_finished
+
+    def app_jobs(self, app: App) -> tuple[Job, ...]:
+        """The app's jobs, metered up to now."""
+        return tuple(self.jobs[j].at(self.now_ms) for j in app.job_ids)
+
+    def node_of(self, gpu: GpuId) -> NodeName:
+        """The node that a GPU is or was on."""
+        return gpu.rsplit(":", 1)[0]
+
+    def used_on(self, job_id: JobId, node: NodeName) -> int:
+        """GPUs of the job's live containers on a node."""
+        return self.usage.get(job_id, {}).get(node, 0)
+
+    def kept_leases(self, job_id: JobId) -> tuple[Lease, ...]:
+        """The job's leases that are not on their way out, promised ones included."""
+        return tuple(x for x in self.ledger.of_job(job_id) if x.state is not LeaseState.DRAINING)
+
+    def grant_leases(self, job_id: JobId, grant_id: GrantId) -> tuple[Lease, ...]:
+        """The job's live leases of one grant."""
+        return tuple(x for x in self.ledger.of_job(job_id) if x.grant_id == grant_id)
+
+    def grid_end(self) -> Millis:
+        """The next common lease end after now."""
+        lease_ms = self.settings.lease_ms
+        return (self.now_ms // lease_ms + 1) * lease_ms
+
+    def next_end(self) -> Millis:
+        """When a lease that starts now ends: the grid's next end, or the one after where too little is left to it."""
+        end = self.grid_end()
+        short = self.settings.notice_ms + self.settings.restart_cost_ms
+        return end + self.settings.lease_ms if end - self.now_ms <= short else end
+
+    def rebuild_topology(self) -> None:
+        """After nodes changed: the topology, and the fluid share's GPUs."""
+        before = self.topology.gpu_count
+        self.topology = Topology(
+            tuple(
+                Machine(name=n.node, rack=n.rack, gpus=n.gpus, gpus_per_slot=n.gpus_per_slot, gpu_type=n.gpu_type)
+                for n in self.nodes.values()
+            )
+        )
+        if self.topology.gpu_count != before:
+            self.fluid.set_gpus(float(self.topology.gpu_count), self.now_ms)
+
+    def n_avg(self, app: App) -> float:
+        """Time average, over the app's life so far, of the number of live apps (paper, 4.3); at least 1."""
+        lived = self.now_ms - app.arrival_ms
+        return max(1.0, (self.presence - app.presence_at_arrival) / lived) if lived > 0 else 1.0
+
+    def app_shape(self, app: App) -> tuple[GpuMillis, float]:
+        """The app's serial work and useful parallelism, as now believed."""
+        return app_shape(app, self.app_jobs(app), self.settings.lease_ms)
+
+    def t_independent_ms(self, app: App) -> float:
+        """Time the app would take on its ideal fluid share, floored (mechanism.md, section 5)."""
+        end = app.fair_finish_ms
+        if end is None:
+            end = self.fluid.fair_finishes().get(app.app_id, float("inf"))
+        ideal = end - app.arrival_ms
+        # With no GPU in the cluster nobody's share ever finishes; any finite value orders those who wait.
+        ideal = ideal if ideal != float("inf") else float(NO_GPUS_T_MS)
+        return max(float(self.settings.rho_floor_ms), ideal)
+
+
+def as_stored(lease: Lease, *, is_next: bool) -> Lease:
+    """The lease as the store shall know it: what is decided now counts as done once it is there."""
+    if lease.state is not LeaseState.PENDING:
+        return lease
+    return replace(lease, state=LeaseState.WAITING if is_next else LeaseState.GRANTED)

@@ -1,0 +1,98 @@
+"""Apps and their jobs as the arbiter knows them: what was declared, what was metered, what is left.
+
+Declared work binds (mechanism.md, section 6): metered service counts it down, and when it is used up the job counts as having
+as much again left as it has used, each time that happens. Metered service is GPU time of containers, so overheads count.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from themis_arbiter.core.events import JobReport
+from themis_arbiter.core.types import AppId, GpuMillis, JobId, Millis
+
+DOUBLINGS_MAX: Final = 60  # past this a declaration was nonsense; work stays finite
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job; `report` is its latest. `attained` is metered up to `metered_ms`, at `gpus_running` GPUs since then."""
+
+    report: JobReport
+    attained: GpuMillis = 0.0
+    metered_ms: Millis = 0
+    gpus_running: int = 0
+    max_gpus: int = 0  # the most it ever asked for at once: its useful parallelism
+    declared_later: GpuMillis | None = None  # by its agent: attained then + remaining then
+    retry_ms: Millis = 0  # not offered anything before: its last gang did not become whole
+
+    @property
+    def job_id(self) -> JobId:
+        """Its id."""
+        return self.report.job_id
+
+    @property
+    def wanted(self) -> int:
+        """GPUs that it could use now: what it runs on and what it still asks for."""
+        return self.gpus_running + self.report.gpus_asked
+
+    @property
+    def has_run(self) -> bool:
+        """Whether a change of GPUs costs it a restart."""
+        return self.attained > 0 or self.gpus_running > 0
+
+    def at(self, now_ms: Millis) -> "Job":
+        """This job metered up to `now_ms`."""
+        elapsed = now_ms - self.metered_ms
+        return replace(self, attained=self.attained + self.gpus_running * elapsed, metered_ms=now_ms)
+
+    def work(self, guess: GpuMillis) -> GpuMillis:
+        """Its serial work as now believed, doubled until it is more than what was attained; `guess` if undeclared."""
+        declared = self.declared_later if self.declared_later is not None else self.report.work
+        believed = max(1.0, declared if declared is not None else guess)
+        for _ in range(DOUBLINGS_MAX):
+            if believed > self.attained:
+                break
+            believed *= 2
+        return believed
+
+    def remaining(self, guess: GpuMillis) -> GpuMillis:
+        """Serial work left, above 0 while the job lives."""
+        return max(1.0, self.work(guess) - self.attained)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class App:
+    """An app: the unit of fairness. It has ended when all its jobs have."""
+
+    app_id: AppId
+    arrival_ms: Millis
+    user: str
+    queue: str
+    weight: float
+    job_ids: tuple[JobId, ...] = ()
+    finish_ms: Millis = 0  # 0 while it lives
+    final_status: str = ""
+    fair_finish_ms: float | None = None  # once the fluid model has let go of it
+    leases_granted: int = 0
+    leases_renewed: int = 0
+    leases_ended: int = 0
+    presence_at_arrival: float = 0.0  # see state.State.n_avg
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all its jobs are over."""
+        return self.finish_ms > 0
+
+
+def guessed_work(job: Job, lease_ms: Millis) -> GpuMillis:
+    """Work of a job that nobody declared: a lease's worth on all GPUs that it asked for, at first."""
+    return float(lease_ms * max(job.report.gang, job.max_gpus))
+
+
+def app_shape(app: App, jobs: tuple[Job, ...], lease_ms: Millis) -> tuple[GpuMillis, float]:
+    """An app's serial work, and its useful parallelism = work / longest (contracts.md, `longest`)."""
+    works = [j.work(guessed_work(j, lease_ms)) for j in jobs]
+    longest = max(
+        j.report.arrival_ms - app.arrival_ms + w / max(1, j.report.gang, j.max_gpus) for j, w in zip(jobs, works, strict=True)
+    )
+    return sum(works), sum(works) / longest
