@@ -1,0 +1,124 @@
+package org.themis.yarn;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertFalse;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.util.Collections;
+import java.util.concurrent.CountDownLatch;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.apache.hadoop.yarn.api.records.ApplicationAttemptId;
+import org.apache.hadoop.yarn.api.records.ApplicationId;
+import org.apache.hadoop.yarn.api.records.ContainerId;
+import org.junit.jupiter.api.Test;
+
+class GateTest {
+  private static final ApplicationId APP = ApplicationId.newInstance(1_000, 1);
+  private static final ContainerId ID = ContainerId.newContainerId(ApplicationAttemptId.newInstance(APP, 1), 2);
+
+  private static Gate gate(Fallback.Kind kind, int leases) {
+    Gate gate = new Gate(new LeaseBook(100), new GpuLedger(), new Fallback(kind, 100));
+    gate.fallback.start(0);
+    gate.book.start("s");
+    gate.book.apply(new LeaseUpdate(1, "s", 1, true,
+        leases == 0 ? Collections.emptyList() : Collections.singletonList(new GateLease("a", APP, "n", leases, false)),
+        Collections.emptyList(), Collections.emptyList()));
+    return gate;
+  }
+
+  @Test
+  void isShutUntilTheFirstFullUpdate() {
+    Gate gate = gate(Fallback.Kind.PASS_THROUGH, 4);
+    assertFalse(gate.fits(APP, "n", 1));
+    assertTrue(gate.fits(APP, "n", 0), "no GPUs, no gate");
+    gate.fallback.signOfLife(1, false);
+    assertFalse(gate.fits(APP, "n", 1));
+    gate.fallback.signOfLife(2, true);
+    assertTrue(gate.fits(APP, "n", 4));
+    assertFalse(gate.fits(APP, "n", 5));
+  }
+
+  @Test
+  void fallsBackAfterSilenceAndReturns() {
+    Gate gate = gate(Fallback.Kind.CLOSED, 2);
+    gate.fallback.signOfLife(50, true);
+    gate.fallback.tick(149);
+    assertEquals(Fallback.Mode.LEASES, gate.fallback.mode());
+    gate.fallback.tick(150);
+    assertEquals(Fallback.Mode.CLOSED, gate.fallback.mode());
+    assertFalse(gate.fits(APP, "n", 1));
+    gate.fallback.signOfLife(151, true);
+    assertTrue(gate.fits(APP, "n", 1));
+
+    Gate open = gate(Fallback.Kind.PASS_THROUGH, 0);
+    open.fallback.tick(100);
+    assertTrue(open.fits(APP, "n", 8));
+  }
+
+  @Test
+  void countsEachContainerOnce() {
+    GpuLedger ledger = new GpuLedger();
+    GpuLedger.Held held = new GpuLedger.Held(ID, "n", 2, false, 0, null);
+    assertTrue(ledger.reserve(APP, "n", 2, 2));
+    ledger.add(held, true);
+    assertEquals(2, ledger.used(APP, "n"));
+    ledger.add(held, false);
+    assertEquals(2, ledger.used(APP, "n"));
+    assertFalse(ledger.reserve(APP, "n", 1, 2));
+    assertTrue(ledger.resize(held, 1));
+    assertEquals(1, ledger.used(APP, "n"));
+    assertEquals(held, ledger.remove(ID));
+    assertNull(ledger.remove(ID));
+    assertEquals(0, ledger.used(APP, "n"));
+    assertFalse(ledger.resize(held, 4), "an ended container counts no more");
+  }
+
+  @Test
+  void aContainerRecoveredWhileItsCommitWasCountedIsCountedOnce() {
+    GpuLedger ledger = new GpuLedger();
+    ledger.add(new GpuLedger.Held(ID, "n", 1, false, 0, null), false);
+    assertTrue(ledger.reserve(APP, "n", 1, 5));
+    ledger.add(new GpuLedger.Held(ID, "n", 1, false, 0, null), true);
+    assertEquals(1, ledger.used(APP, "n"));
+  }
+
+  @Test
+  void anAmsGpusAreNotCounted() {
+    GpuLedger ledger = new GpuLedger();
+    ledger.add(new GpuLedger.Held(ID, "n", 1, true, 0, null), false);
+    assertEquals(0, ledger.used(APP, "n"));
+    assertEquals(1, ledger.all().size());
+    ledger.remove(ID);
+    assertEquals(0, ledger.used(APP, "n"));
+  }
+
+  @Test
+  void committersCannotShareOneLease() throws Exception {
+    Gate gate = gate(Fallback.Kind.CLOSED, 3);
+    gate.fallback.signOfLife(1, true);
+    AtomicInteger won = new AtomicInteger();
+    CountDownLatch go = new CountDownLatch(1);
+    Thread[] committers = new Thread[8];
+    for (int i = 0; i < committers.length; i++) {
+      committers[i] = new Thread(() -> {
+        try {
+          go.await();
+        } catch (InterruptedException e) {
+          return;
+        }
+        for (int n = 0; n < 1_000; n++) {
+          if (gate.reserve(APP, "n", 1)) {
+            won.incrementAndGet();
+          }
+        }
+      });
+      committers[i].start();
+    }
+    go.countDown();
+    for (Thread committer : committers) {
+      committer.join();
+    }
+    assertEquals(3, won.get());
+  }
+}
