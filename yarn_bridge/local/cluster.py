@@ -125,18 +125,18 @@ class LocalYarn:
         """
         if self._watchdog is not None:
             raise LocalYarnError("the cluster has been started already")
-        began = time.monotonic()
         java = find_java()
         try:
             self._prepare(java)
             self._start_watchdog()
+            began = time.monotonic()  # the fetching of jars told of itself
             for daemon in self._daemons.values():
                 daemon.start()
             self.wait_for_nodes(self._given.start_timeout_s)
+            self._progress(f"YARN is up after {time.monotonic() - began:.1f} s: {self.client.rm_web}")
         except BaseException:  # a Ctrl-C too: nothing may stay behind
             self.stop(keep_files=True)
             raise
-        self._progress(f"YARN is up after {time.monotonic() - began:.1f} s: {self.client.rm_web}")
 
     def stop(self, *, keep_files: bool = False) -> None:
         """Ends the daemons (SIGTERM, after STOP_TIMEOUT_S SIGKILL), containers and clients of this cluster.
