@@ -1,0 +1,122 @@
+"""Replay: equal runs are byte-equal, and the first other decision is found and shown."""
+
+import hashlib
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from themis_arbiter.adapters.journal import FileJournal
+from themis_arbiter.core.effects import Effect, RoundClosed, WakeAt
+from themis_arbiter.core.events import Event, Timer, Woke
+from themis_arbiter.core.settings import Settings
+from themis_arbiter.engine.journal_format import JournalFormatError
+from themis_arbiter.engine.replay import ReplayResult, read_settings, replay, replay_with
+
+SETTINGS: Final = Settings(policy="guard")
+STEPS: Final = 5
+
+
+class Counting:
+    """Decides by what it was told before: wakes later each time; from step `odd_from` on, a millisecond later still."""
+
+    def __init__(self, odd_from: int = 10**9) -> None:
+        self._told, self._odd_from = 0, odd_from
+
+    def step(self, event: Event) -> tuple[Effect, ...]:
+        self._told += 1
+        late = self._told >= self._odd_from
+        return (WakeAt(timer=Timer.GRID, at_ms=event.at_ms + self._told + late),)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "journal.jsonl"
+    journal, arbiter = FileJournal(path, SETTINGS), Counting()
+    for k in range(STEPS):
+        event = Woke(at_ms=k * 10, timer=Timer.GRID)
+        journal.record(event, arbiter.step(event))
+    journal.close()
+    return path
+
+
+def test_the_same_arbiter_decides_the_same(path: Path) -> None:
+    assert replay(path, Counting()) == ReplayResult(steps=STEPS)
+
+
+def test_the_first_other_decision_is_shown(path: Path) -> None:
+    result = replay(path, Counting(odd_from=3))
+    assert result.steps == 3
+    found = result.first_difference
+    assert found is not None
+    assert found.line_no == 6  # header, two steps of two lines, then this one
+    assert found.event == '{"event":{"type":"Woke","at_ms":20,"timer":"grid"}}'
+    assert found.recorded == '{"effects":[{"type":"WakeAt","timer":"grid","at_ms":23}]}'
+    assert found.replayed == '{"effects":[{"type":"WakeAt","timer":"grid","at_ms":24}]}'
+    assert path.read_text().split("\n")[found.line_no - 1] == found.event
+
+
+def test_the_arbiter_is_made_with_the_journals_settings(path: Path) -> None:
+    seen: list[Settings] = []
+
+    def make(settings: Settings) -> Counting:
+        seen.append(settings)
+        return Counting()
+
+    assert replay_with(path, make).first_difference is None
+    assert seen == [SETTINGS] == [read_settings(path)]
+
+
+@pytest.mark.parametrize("cut", [1, 20, 62, 63, 100])
+def test_a_step_that_a_killed_writer_left_half_is_dropped(path: Path, cut: int) -> None:
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut])
+    assert replay(path, Counting()) == ReplayResult(steps=STEPS - 1)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda lines: [], "line 1 is not whole"),
+        (lambda lines: ["app_id,job_id", *lines[1:]], "line 1 is no journal's header"),
+        (lambda lines: [lines[0].replace(":1,", ":2,", 1), *lines[1:]], "journal format 2; this version reads 1"),
+        (lambda lines: [lines[0].replace("lease_ms", "leese_ms"), *lines[1:]], "line 1: Settings has no field"),
+        (lambda lines: [*lines[:3], *lines[4:]], "line 4: an event expected"),
+        (lambda lines: [*lines[:2], *lines[3:]], "line 3: effects expected"),
+        (lambda lines: [*lines[:3], lines[3].replace("Woke", "Slept"), *lines[4:]], "line 4: not a journal line"),
+    ],
+)
+def test_what_is_no_journal_is_refused_with_the_line(path: Path, change: object, message: str) -> None:
+    assert callable(change)
+    lines = change(path.read_text().split("\n")[:-1])
+    path.write_text("".join(f"{line}\n" for line in lines))
+    with pytest.raises(JournalFormatError, match=message):
+        replay(path, Counting())
+
+
+def journal_of_sorted_names(path: Path) -> None:
+    """Write a journal whose values pass through sets and dicts, as a core's do, and are sorted where a choice is made."""
+    journal = FileJournal(path, SETTINGS)
+    for k in range(20):
+        names = {f"app{(k * j) % 17}" for j in range(9)}
+        record = {name: len(name) for name in sorted(names)}
+        journal.record(Woke(at_ms=k, timer=Timer.ROUND), (RoundClosed(round_no=k, record=record),))
+    journal.close()
+
+
+def test_equal_runs_are_byte_equal_under_three_hash_seeds(tmp_path: Path) -> None:
+    code = "import sys, pathlib; from tests.unit.engine.test_replay import *; "
+    digests = set()
+    for seed in ("0", "1", "4242"):
+        path = tmp_path / f"{seed}.jsonl"
+        subprocess.run(
+            [sys.executable, "-c", f"{code}journal_of_sorted_names(pathlib.Path(sys.argv[1]))", str(path)],
+            check=True,
+            cwd=Path(__file__).parents[3],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+        )
+        digests.add(hashlib.sha256(path.read_bytes()).hexdigest())
+    assert len(digests) == 1
