@@ -46,6 +46,8 @@ class _Application:
     last: pb.Application
     tags: Tags
     app_id: AppId
+    user: str
+    queue: str
     arrival_ms: Millis  # kept from the first sight, so that no step of a clock moves it
     is_ours: bool = False
     unit: int = 0
@@ -184,9 +186,9 @@ class ReportReader:
         if job_id not in self._applications and len(self._applications) >= APPLICATIONS_MAX:
             self._faults.add(Fault.TOO_MANY, f"application {quoted(job_id)}: more than {APPLICATIONS_MAX} are alive")
             return False
-        is_same = before is not None and before.last.tags == entry.tags and before.last.user == entry.user
-        tags = before.tags if before is not None and is_same else parse_tags(entry.tags)
-        if before is None or not is_same:
+        # User and tags are what the application was submitted with; its last report may come without them.
+        tags = before.tags if before is not None else parse_tags(entry.tags)
+        if before is None:
             for note in tags.notes:
                 self._faults.add(Fault.TAG, f"application {quoted(job_id)}: {note}")
         if not math.isfinite(entry.progress):
@@ -195,7 +197,9 @@ class ReportReader:
         self._applications[job_id] = _Application(
             last=entry,
             tags=tags,
-            app_id=app_id_of(entry.user, tags.app, job_id),
+            app_id=before.app_id if before is not None else app_id_of(entry.user, tags.app, job_id),
+            user=before.user if before is not None else entry.user,
+            queue=entry.queue or (before.queue if before is not None else ""),
             arrival_ms=before.arrival_ms if before is not None else _instant(entry.submit_rm_ms, rm_now_ms, now_ms),
             is_ours=tags.is_any or (before is not None and before.is_ours),
             unit=before.unit if before is not None else 0,
@@ -237,8 +241,8 @@ class ReportReader:
         return JobReport(
             app_id=application.app_id,
             job_id=job_id,
-            user=entry.user,
-            queue=entry.queue,
+            user=application.user,
+            queue=application.queue,
             model=tags.model or "",
             arrival_ms=application.arrival_ms,
             gang=max(tags.gang or unit, unit),  # less than one container's GPUs cannot be had
