@@ -1,0 +1,100 @@
+"""The command line's side of AdminService: every call has a deadline, and what goes wrong is one line to act on."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, TypeVar
+
+import grpc
+
+from themis_arbiter.cli.failures import NotSo, WrongUse
+from themis_arbiter.gen.themis.v1 import admin_pb2, admin_pb2_grpc
+from themis_arbiter.obs.labels import visible
+from themis_arbiter.server.values import Address
+
+CALL_S_MAX: Final = 10.0
+MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
+DETAILS_LENGTH_MAX: Final = 300
+CHANNEL_OPTIONS: Final[list[tuple[str, Any]]] = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+    ("grpc.enable_http_proxy", 0),  # an arbiter is never behind the web's proxy
+]
+
+RequestT = TypeVar("RequestT")
+ReplyT = TypeVar("ReplyT")
+
+
+class ArbiterClient:
+    """Admin views of the arbiter at `address`. Errors of every method: NotSo (it does not answer, there is no such app)."""
+
+    def __init__(self, stub: admin_pb2_grpc.AdminServiceStub, address: Address, deadline_s: float = CALL_S_MAX) -> None:
+        self._stub, self._address, self._deadline_s = stub, address, deadline_s
+
+    def apps(self, *, include_ended: bool) -> admin_pb2.ListAppsReply:
+        """Apps, live ones only unless `include_ended`."""
+        return self._call(self._stub.ListApps, admin_pb2.ListAppsRequest(include_ended=include_ended))
+
+    def leases(self, app_id: str) -> admin_pb2.ListLeasesReply:
+        """Live leases, of one app or ("") of all."""
+        return self._call(self._stub.ListLeases, admin_pb2.ListLeasesRequest(app_id=_utf8(app_id)))
+
+    def rounds(self, limit: int) -> admin_pb2.ListRoundsReply:
+        """The newest `limit` decision records."""
+        return self._call(self._stub.ListRounds, admin_pb2.ListRoundsRequest(limit=limit))
+
+    def nodes(self) -> admin_pb2.ListNodesReply:
+        """Nodes with GPUs."""
+        return self._call(self._stub.ListNodes, admin_pb2.ListNodesRequest())
+
+    def status(self) -> admin_pb2.StatusReply:
+        """The arbiter as a whole."""
+        return self._call(self._stub.GetStatus, admin_pb2.StatusRequest())
+
+    def explain(self, app_id: str) -> admin_pb2.ExplainReply:
+        """Why an app holds what it holds."""
+        return self._call(self._stub.Explain, admin_pb2.ExplainRequest(app_id=_utf8(app_id)))
+
+    def _call(self, method: Callable[..., ReplyT], request: RequestT) -> ReplyT:
+        try:
+            return method(request, timeout=self._deadline_s)
+        except grpc.RpcError as error:
+            # Every error of a call is a Call too, which its published types do not say.
+            code: grpc.StatusCode | None = getattr(error, "code", lambda: None)()
+            details: str = getattr(error, "details", lambda: None)() or ""
+            raise NotSo(self._story(code, visible(details)[:DETAILS_LENGTH_MAX])) from error
+
+    def _story(self, code: grpc.StatusCode | None, details: str) -> str:
+        match code:
+            case grpc.StatusCode.UNAVAILABLE:
+                return (
+                    f"no arbiter answers at {self._address} ({details}); "
+                    "start one with `themis serve`, or name another with --arbiter HOST:PORT"
+                )
+            case grpc.StatusCode.DEADLINE_EXCEEDED:
+                return (
+                    f"the arbiter at {self._address} did not answer within {self._deadline_s:g} s; "
+                    "try again, and look at its log if that lasts"
+                )
+            case grpc.StatusCode.UNIMPLEMENTED:
+                return f"what answers at {self._address} is no arbiter of this version; check --arbiter"
+            case grpc.StatusCode.NOT_FOUND:
+                return f"{details}; `themis apps --all` lists those there are"
+            case _:
+                return f"the arbiter at {self._address} refused: {details or code}"
+
+
+@contextmanager
+def connected(address: Address, deadline_s: float = CALL_S_MAX) -> Iterator[ArbiterClient]:
+    """A client for the length of a `with`; connecting happens at the first call."""
+    channel = grpc.insecure_channel(str(address), options=CHANNEL_OPTIONS)
+    try:
+        yield ArbiterClient(admin_pb2_grpc.AdminServiceStub(channel), address, deadline_s)
+    finally:
+        channel.close()
+
+
+def _utf8(name: str) -> str:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise WrongUse(f"{name!a} is not UTF-8, so no app is called that; write its name as `themis apps` does") from None
+    return name

@@ -1,0 +1,21 @@
+"""How a command ends other than well: one line on stderr and an exit status (contracts.md)."""
+
+from typing import Final
+
+import click
+
+DONE: Final = 0
+NOT_SO: Final = 1  # the thing asked for is not so
+WRONG_USE: Final = 2  # wrong use or unreadable input
+
+
+class NotSo(click.ClickException):
+    """The thing asked for is not so: exit 1."""
+
+    exit_code = NOT_SO
+
+
+class WrongUse(click.ClickException):
+    """Wrong use or unreadable input: exit 2."""
+
+    exit_code = WRONG_USE

@@ -1,0 +1,1 @@
+"""What people see of a running arbiter: metrics and logs."""

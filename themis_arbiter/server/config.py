@@ -1,0 +1,312 @@
+"""Settings of a process: a TOML file, then the environment, then flags; parsed once into a frozen `ServerConfig`.
+
+`SETTINGS` is the one table of what there is: the file's keys, the variables, the flags, `themis check-config` and
+docs/reference/settings.md all come from it. Everything that is wrong is reported at once.
+"""
+
+import difflib
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from themis_arbiter.core.policies import POLICIES
+from themis_arbiter.core.settings import LEASE_MS_MAX, Settings
+from themis_arbiter.core.speedup import SlowdownModel
+from themis_arbiter.core.types import CoreError
+from themis_arbiter.server import values
+from themis_arbiter.server.models import read_models
+from themis_arbiter.server.values import Address, Origin, Parser, StoreAddress, ValueProblem, show_duration, shown
+
+FILE_BYTES_MAX: Final = 1024 * 1024
+ENVIRONMENT_PREFIX: Final = "THEMIS_"
+# Variables with this prefix that are not settings.
+OTHER_VARIABLES: Final = frozenset({"THEMIS_ARBITER", "THEMIS_CONFIG"})
+
+POLICIES_LATER: Final = (
+    *("guard", "fifo", "drf", "las", "tiresias", "gandiva", "optimus", "slaq", "srtf", "srsf", "quincy"),
+    *("carbyne", "strawman"),
+)
+# Settings of contracts.md that this version does not have: silence would let an admin rely on them.
+LATER: Final = frozenset(
+    {
+        "bid_deadline",
+        "fallback",
+        "fallback_after",
+        "observe_only",
+        "recall",
+        "min_runtime",
+        "on_lease_end",
+        "queues",
+        "tls",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting: its key as in the file (`section.key`), how it is read, its default as written, what it does."""
+
+    key: str
+    parser: Parser
+    default: str | int | float | bool | None
+    meaning: str
+
+    @property
+    def variable(self) -> str:
+        """Its environment variable."""
+        return ENVIRONMENT_PREFIX + self.key.replace(".", "_").upper()
+
+    @property
+    def flag(self) -> str:
+        """Its flag."""
+        return "--" + self.key.replace(".", "-").replace("_", "-")
+
+
+SETTINGS: Final[tuple[Setting, ...]] = (
+    Setting("lease", values.duration, "300 s", "How long a lease is; lease ends lie on a common grid of this step."),
+    Setting("notice", values.duration, "60 s", "How long before its end a lease is decided on: renewed or drained."),
+    Setting("debounce", values.duration, "1 s", "How long changes are gathered before an auction round is held."),
+    Setting("rho_floor", values.duration, "600 s", "Shortest t_independent that rho divides by."),
+    Setting("restart_cost", values.duration, "40 s", "What a job loses when its GPUs change or it resumes."),
+    Setting("tick", values.duration, "60 s", "The least time that a job passed over waits for its next chance."),
+    Setting("gang_wait", values.duration, "10 s", "A gang whose containers are not whole by then is handed back."),
+    Setting("policy", values.choice(sorted(POLICIES), POLICIES_LATER), "themis", "Who gets which GPUs."),
+    Setting("fairness_knob", values.fraction, 0.8, "f of the `paper` policy; other policies do not read it."),
+    Setting("payments", values.boolean, True, "Whether hidden payments keep bids truthful."),
+    Setting("models", values.path, None, "CSV file `model,slot,machine,rack,cluster` of slowdowns; without: a guess."),
+    Setting("store", values.store, "sqlite:themis.db", "Where leases are kept: `sqlite:PATH` or `memory:`."),
+    Setting("grpc_address", values.address, "127.0.0.1:7650", "Port for the bridge, agents and the command line."),
+    Setting("http_address", values.address, "127.0.0.1:7651", "Port for /metrics, health, REST and the status page."),
+    Setting("journal.folder", values.path, None, "Folder where each start writes a journal of its own; without: none."),
+    Setting("journal.bytes_max", values.whole(65536, 2**40), 2**30, "Size at which a journal ends; the run goes on."),
+    Setting("journal.files_max", values.whole(1, 1000), 10, "Journals that are kept in the folder, the newest ones."),
+    Setting("log.format", values.choice(("text", "json")), "text", "A log line: `text` (key=value) or `json`."),
+    Setting("log.level", values.choice(("debug", "info", "warning", "error")), "info", "Least severe line logged."),
+    Setting("bridge.gateway_dir", values.path, None, "Folder where the ResourceManager's plugin leaves its gateway."),
+    Setting("bridge.arbiter", values.address, "127.0.0.1:7650", "The arbiter that the bridge reports to."),
+)
+BY_KEY: Final[Mapping[str, Setting]] = {s.key: s for s in SETTINGS}
+SECTIONS: Final = tuple(dict.fromkeys(s.key.partition(".")[0] for s in SETTINGS if "." in s.key))
+
+
+class ConfigError(Exception):
+    """Settings that cannot be used: one line for each problem in `problems`."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("\n".join(problems))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalConfig:
+    """Where journals go and how much of them is kept."""
+
+    folder: Path
+    bytes_max: int
+    files_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BridgeConfig:
+    """What the bridge needs to know."""
+
+    gateway_dir: Path | None
+    arbiter: Address
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """One setting as it stands, for people, and where it was said."""
+
+    key: str
+    value: str
+    source: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerConfig:
+    """All settings, checked. `notes` are things that work but that nobody may have meant."""
+
+    settings: Settings
+    store: StoreAddress
+    grpc_address: Address
+    http_address: Address
+    journal: JournalConfig | None
+    bridge: BridgeConfig
+    log_format: str
+    log_level: str
+    resolved: tuple[Resolved, ...] = field(default=(), compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class _Given:
+    value: object
+    source: str
+    origin: Origin
+
+
+def load_config(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, object] | None = None,
+) -> ServerConfig:
+    """Settings from `file`, overridden by `environment` (THEMIS_*), overridden by `flags` (by key; None: not given).
+
+    Errors: ConfigError with every problem that there is.
+    """
+    problems: list[str] = []
+    notes: list[str] = []
+    given: dict[str, _Given] = {}
+    if file is not None:
+        given.update(_of_file(file, problems))
+    here = Origin(Path.cwd())
+    given.update(_of_environment(environment or {}, here, notes))
+    for key, value in (flags or {}).items():
+        if value is not None:
+            given[key] = _Given(value, BY_KEY[key].flag, here)
+    parsed: dict[str, Any] = {}
+    resolved: list[Resolved] = []
+    for setting in SETTINGS:
+        one = given.get(setting.key, _Given(setting.default, "default", here))
+        try:
+            value = None if one.value is None else setting.parser(one.value, one.origin)
+        except ValueProblem as problem:
+            problems.append(f"{one.source}: {setting.key}: {problem}")
+            continue
+        parsed[setting.key] = value
+        resolved.append(Resolved(setting.key, _show(setting, value), one.source))
+    sources = {r.key: r.source for r in resolved}
+    problems.extend(_contradictions(parsed, sources))
+    slowdowns = None
+    if parsed.get("models") is not None:
+        slowdowns, models_problems = read_models(parsed["models"])
+        problems.extend(f"{sources['models']}: models: {problem}" for problem in models_problems)
+    if problems:
+        raise ConfigError(problems)
+    return _build(parsed, slowdowns, tuple(resolved), tuple(notes + _exposed(parsed, sources)))
+
+
+def _of_file(file: Path, problems: list[str]) -> Iterator[tuple[str, _Given]]:
+    try:
+        with file.open("rb") as opened:
+            raw = opened.read(FILE_BYTES_MAX + 1)
+        if len(raw) > FILE_BYTES_MAX:
+            problems.append(f"{file}: larger than {FILE_BYTES_MAX} bytes; name the arbiter's TOML file")
+            return
+        tables = tomllib.loads(raw.decode("utf-8-sig"))
+    except OSError as error:
+        problems.append(f"{file}: cannot be read: {error.strerror or error}; name a TOML file that is there")
+        return
+    except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
+        problems.append(f"{file}: not TOML: {' '.join(str(error).split())}; put that right first")
+        return
+    origin = Origin(file.absolute().parent)
+    for key, value in tables.items():
+        if key not in SECTIONS:
+            yield from _known(file, key, value, origin, problems)
+        elif isinstance(value, dict):
+            for inner, inner_value in value.items():
+                yield from _known(file, f"{key}.{inner}", inner_value, origin, problems)
+        else:
+            problems.append(f"{file}: {key}: is a section, not a value; write [{key}] and its settings below")
+
+
+def _known(file: Path, key: str, value: object, origin: Origin, problems: list[str]) -> Iterator[tuple[str, _Given]]:
+    if key in BY_KEY:
+        yield key, _Given(value, str(file), origin)
+    elif key in LATER:
+        problems.append(f"{file}: {key}: is not in this version of the arbiter; remove it")
+    else:
+        problems.append(f"{file}: {shown(key)[1:-1]}: there is no such setting; {_nearest(key)}")
+
+
+def _nearest(key: str) -> str:
+    close = difflib.get_close_matches(key[: values.SHOWN_LENGTH_MAX], BY_KEY, n=1)
+    if not close:  # a key that stands in the wrong section, or in none
+        tail = key.rpartition(".")[2]
+        close = [known for known in BY_KEY if known.rpartition(".")[2] == tail][:1]
+    if close:
+        section, dot, name = close[0].rpartition(".")
+        return f"did you mean {name}{f' in [{section}]' if dot else ''}?"
+    return "`themis check-config` lists those there are"
+
+
+def _of_environment(environment: Mapping[str, str], here: Origin, notes: list[str]) -> Iterator[tuple[str, _Given]]:
+    by_variable = {s.variable: s for s in SETTINGS}
+    for name in sorted(environment):
+        if name in by_variable:
+            yield by_variable[name].key, _Given(environment[name], name, here)
+        elif name.startswith(ENVIRONMENT_PREFIX) and name not in OTHER_VARIABLES:
+            # Not an error: orchestrators put variables of their own beside ours (THEMIS_PORT_7650_TCP).
+            close = difflib.get_close_matches(name, by_variable, n=1, cutoff=0.85)
+            if close:
+                notes.append(f"{name}: there is no such setting, so it is ignored; did you mean {close[0]}?")
+
+
+def _contradictions(parsed: Mapping[str, Any], sources: Mapping[str, str]) -> Iterator[str]:
+    lease, notice, cost = (parsed.get(key) for key in ("lease", "notice", "restart_cost"))
+    if lease is not None and not 0 < lease <= LEASE_MS_MAX:
+        most = show_duration(LEASE_MS_MAX)
+        yield f"{sources['lease']}: lease: {show_duration(lease)} is not above 0 and at most {most}; write such a time"
+    elif lease is not None and notice is not None and cost is not None and notice + cost >= lease:
+        yield (
+            f"{sources['lease']}: lease: {show_duration(lease)} is not longer than notice {show_duration(notice)} "
+            f"+ restart_cost {show_duration(cost)}, so nothing would be left to compute in; "
+            "write a longer lease, or a shorter notice or restart_cost"
+        )
+    grpc, http = parsed.get("grpc_address"), parsed.get("http_address")
+    if grpc is not None and grpc == http and grpc.port:
+        yield f"{sources['http_address']}: http_address: {http} is grpc_address too; give each a port of its own"
+
+
+def _exposed(parsed: Mapping[str, Any], sources: Mapping[str, str]) -> list[str]:
+    return [
+        f"{sources[key]}: {key}: {parsed[key]} is open to other machines, and this version asks for no password"
+        for key in ("grpc_address", "http_address")
+        if not parsed[key].is_loopback
+    ]
+
+
+def _show(setting: Setting, value: Any) -> str:
+    if value is None:
+        return "none"
+    if setting.parser is values.duration:
+        return show_duration(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _build(
+    parsed: Mapping[str, Any], slowdowns: SlowdownModel | None, resolved: tuple[Resolved, ...], notes: tuple[str, ...]
+) -> ServerConfig:
+    durations = ("lease", "notice", "debounce", "rho_floor", "restart_cost", "tick", "gang_wait")
+    arguments: dict[str, Any] = {f"{name}_ms": parsed[name] for name in durations}
+    arguments |= {name: parsed[name] for name in ("policy", "fairness_knob", "payments")}
+    if slowdowns is not None:
+        arguments["slowdowns"] = slowdowns
+    try:
+        settings = Settings(**arguments)
+    except CoreError as error:
+        # Every contradiction should have been told in the admin's own words above.
+        raise ConfigError([f"settings contradict each other: {error}"]) from error
+    journal = None
+    if parsed["journal.folder"] is not None:
+        journal = JournalConfig(
+            folder=parsed["journal.folder"],
+            bytes_max=parsed["journal.bytes_max"],
+            files_max=parsed["journal.files_max"],
+        )
+    return ServerConfig(
+        settings=settings,
+        store=parsed["store"],
+        grpc_address=parsed["grpc_address"],
+        http_address=parsed["http_address"],
+        journal=journal,
+        bridge=BridgeConfig(gateway_dir=parsed["bridge.gateway_dir"], arbiter=parsed["bridge.arbiter"]),
+        log_format=parsed["log.format"],
+        log_level=parsed["log.level"],
+        resolved=resolved,
+        notes=notes,
+    )

@@ -1,0 +1,78 @@
+"""The status page: plain HTML without scripts that asks for itself again; every name in it is escaped."""
+
+from html import escape
+from typing import Final
+
+from themis_arbiter.gen.themis.v1 import admin_pb2
+from themis_arbiter.obs.labels import visible
+
+REFRESH_S: Final = 2
+ROWS_MAX: Final = 500
+
+LINKS: Final = (
+    ("/metrics", "metrics"),
+    ("/healthz", "health"),
+    ("/readyz", "readiness"),
+    ("/api/v1/status", "status"),
+    ("/api/v1/apps?all=1", "apps"),
+    ("/api/v1/leases", "leases"),
+    ("/api/v1/rounds", "rounds"),
+    ("/api/v1/nodes", "nodes"),
+)
+COLUMNS: Final = ("app", "user", "state", "rho so far", "forecast", "GPUs by node", "wanted", "GPU-s done", "of", "leases")
+
+_STYLE: Final = (
+    "body{font:15px/1.4 sans-serif;margin:2em;color-scheme:light dark}table{border-collapse:collapse}"
+    "td,th{padding:.2em .8em;text-align:left;border-bottom:1px solid #8884}td.n{text-align:right}"
+)
+
+
+def status_page(status: admin_pb2.StatusReply, apps: admin_pb2.ListAppsReply) -> str:
+    """The page for this moment."""
+    role = "leads" if status.is_leader else "does not lead"
+    bridge = "connected" if status.is_bridge_connected else "not connected"
+    rows = [_row(app) for app in sorted(apps.apps, key=lambda a: (a.state == "ENDED", -a.rho, a.app_id))[:ROWS_MAX]]
+    if len(apps.apps) > ROWS_MAX:
+        rows.append(f'<tr><td colspan="{len(COLUMNS)}">and {len(apps.apps) - ROWS_MAX} more</td></tr>')
+    if not rows:
+        rows.append(f'<tr><td colspan="{len(COLUMNS)}">no apps</td></tr>')
+    summary = (
+        f"Version {_text(status.version)}, policy {_text(status.policy)}: {role}, epoch {status.epoch}; "
+        f"bridge {bridge}; leases of {status.lease_ms / 1000:g} s, notice {status.notice_ms / 1000:g} s."
+    )
+    head = "".join(f"<th>{column}</th>" for column in COLUMNS)
+    return _page(f"<p>{summary}</p><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
+
+
+def unavailable_page(reason: str) -> str:
+    """The page while the engine does not answer."""
+    return _page(f"<p>The arbiter does not answer: {_text(reason)}</p>")
+
+
+def _page(content: str) -> str:
+    links = " · ".join(f'<a href="{escape(target)}">{label}</a>' for target, label in LINKS)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8"><title>themis-arbiter</title>'
+        f'<meta http-equiv="refresh" content="{REFRESH_S}"><style>{_STYLE}</style></head><body>'
+        f"<h1>themis-arbiter</h1>{content}<p>{links}</p></body></html>\n"
+    )
+
+
+def _text(value: str) -> str:
+    return escape(visible(value))
+
+
+def _row(app: admin_pb2.AppView) -> str:
+    held = ", ".join(f"{node}: {app.gpus_by_node[node]}" for node in sorted(app.gpus_by_node)) or "–"
+    cells = (_text(app.app_id), _text(app.user), _text(app.state))
+    numbers = (
+        f"{app.rho:.2f}",
+        f"{app.rho_forecast:.2f}",
+        _text(held),
+        str(app.gpus_wanted),
+        f"{app.attained_gpu_s:.0f}",
+        f"{'about ' if app.is_work_estimated else ''}{app.work_gpu_s:.0f}",
+        f"{app.leases_granted} / {app.leases_renewed} / {app.leases_ended}",
+    )
+    texts = "".join(f"<td>{cell}</td>" for cell in cells)
+    return f"<tr>{texts}{''.join(f'<td class=n>{cell}</td>' for cell in numbers)}</tr>"

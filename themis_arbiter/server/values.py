@@ -1,0 +1,200 @@
+"""Parsers of single settings: text or TOML value in, plain value out; what is wrong and what to do in the error.
+
+The environment and flags only have text, a file has types as well; every parser takes both.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+from typing import Final, TypeAlias
+
+from themis_arbiter.core.types import Millis
+
+DURATION_MS_MAX: Final = 366 * 24 * 3_600_000
+TEXT_LENGTH_MAX: Final = 4_096  # of one value; no path or name that works is longer
+SHOWN_LENGTH_MAX: Final = 80
+
+_UNITS_MS: Final[dict[str, int]] = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+_DURATION: Final = re.compile(r"\s*([0-9.eE+-]+)\s*([a-z]*)\s*")
+_TRUE: Final = frozenset({"true", "yes", "on", "1"})
+_FALSE: Final = frozenset({"false", "no", "off", "0"})
+
+
+class ValueProblem(Exception):
+    """A setting's value that cannot be used; the message says what is wrong and what to write instead."""
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a port listens. Port 0: the system chooses one."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return self.host in {"localhost", "::1"} or self.host.startswith("127.")
+
+
+@dataclass(frozen=True, slots=True)
+class StoreAddress:
+    """Where leases are kept: `kind` is sqlite or memory; `path` is None in memory."""
+
+    kind: str
+    path: Path | None = None
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.path or ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a value comes from: relative paths in it are relative to `folder`."""
+
+    folder: Path
+
+
+Parser: TypeAlias = Callable[[object, Origin], object]
+
+
+def shown(value: object) -> str:
+    """A value as an error may quote it: on one line, bounded, nothing hidden."""
+    text = ascii(value) if isinstance(value, str) else repr(value)
+    return text if len(text) <= SHOWN_LENGTH_MAX else text[: SHOWN_LENGTH_MAX - 3] + "..."
+
+
+def text_of(value: object, what: str) -> str:
+    """A non-empty text. Errors: ValueProblem."""
+    if not isinstance(value, str) or not value.strip():
+        raise ValueProblem(f"{shown(value)} is not {what}; write it as text in quotes")
+    if len(value) > TEXT_LENGTH_MAX or not value.isprintable():
+        raise ValueProblem(f"{shown(value)} is too long or holds control characters; write {what}")
+    return value.strip()
+
+
+def duration(value: object, _origin: Origin) -> Millis:
+    """Milliseconds of "300 s", "5 min", "1500 ms" or a number of seconds. Errors: ValueProblem."""
+    advice = 'write a number and a unit, such as "300 s", "5 min" or "1500 ms" (a bare number is seconds)'
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        raise ValueProblem(f"{shown(value)} is not a duration; {advice}")
+    if isinstance(value, str):
+        matched = _DURATION.fullmatch(value[:TEXT_LENGTH_MAX])
+        if matched is None:
+            raise ValueProblem(f"{shown(value)} is not a duration; {advice}")
+        digits, unit = matched[1], matched[2] or "s"
+    elif isinstance(value, int) and abs(value) > DURATION_MS_MAX:
+        digits, unit = str(DURATION_MS_MAX), "d"  # too long in any case; the text of a huge int takes quadratic time
+    else:
+        digits, unit = str(value), "s"
+    if unit not in _UNITS_MS:
+        raise ValueProblem(f"{shown(value)}: unknown unit {shown(unit)}; units are {', '.join(_UNITS_MS)}")
+    try:
+        amount = Decimal(digits)
+    except InvalidOperation:
+        raise ValueProblem(f"{shown(value)} is not a duration; {advice}") from None
+    if not amount.is_finite() or amount < 0:
+        raise ValueProblem(f"{shown(value)} is not a duration; it must be finite and not negative")
+    if amount > DURATION_MS_MAX // _UNITS_MS[unit]:
+        raise ValueProblem(f"{shown(value)} is longer than a year; write less")
+    exact_ms = amount * _UNITS_MS[unit]
+    if exact_ms != int(exact_ms):
+        raise ValueProblem(f"{shown(value)} is not whole milliseconds; write a coarser value")
+    return int(exact_ms)
+
+
+def boolean(value: object, _origin: Origin) -> bool:
+    """True or false, or one of their usual spellings in text. Errors: ValueProblem."""
+    if isinstance(value, bool):
+        return value
+    word = value.strip().lower() if isinstance(value, str) else ""
+    if word not in _TRUE | _FALSE:
+        raise ValueProblem(f"{shown(value)} is neither true nor false; write true or false")
+    return word in _TRUE
+
+
+def fraction(value: object, _origin: Origin) -> float:
+    """A number from 0 to 1. Errors: ValueProblem."""
+    number = None
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            number = None
+    if number is None or not 0.0 <= number <= 1.0:
+        raise ValueProblem(f"{shown(value)} is not a number from 0 to 1; write one, such as 0.8")
+    return number
+
+
+def whole(least: int, most: int) -> Parser:
+    """A parser of whole numbers from `least` to `most`."""
+
+    def parse(value: object, _origin: Origin) -> int:
+        number = value
+        if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,18}\s*", value):
+            number = int(value)
+        if isinstance(number, bool) or not isinstance(number, int) or not least <= number <= most:
+            raise ValueProblem(f"{shown(value)} is not a whole number from {least} to {most}; write one")
+        return number
+
+    return parse
+
+
+def address(value: object, _origin: Origin) -> Address:
+    """HOST:PORT, IPv6 hosts in brackets. Errors: ValueProblem."""
+    text = text_of(value, "an address")
+    matched = re.fullmatch(r"(?:\[([0-9A-Fa-f:.%\w]+)\]|([^\s:\[\]/]+)):([0-9]{1,5})", text)
+    if matched is None or int(matched[3]) > 65_535:
+        raise ValueProblem(f"{shown(value)} is not HOST:PORT; write one, such as 127.0.0.1:7650 or [::1]:7650")
+    return Address(matched[1] or matched[2], int(matched[3]))
+
+
+def path(value: object, origin: Origin) -> Path:
+    """An absolute path; relative ones start where the setting stands. Errors: ValueProblem."""
+    given = Path(text_of(value, "a path"))
+    try:
+        return origin.folder / given.expanduser()
+    except RuntimeError:
+        raise ValueProblem(f"{shown(value)}: there is no such home folder; write an absolute path") from None
+
+
+def store(value: object, origin: Origin) -> StoreAddress:
+    """`sqlite:PATH` or `memory:`. Errors: ValueProblem."""
+    text = text_of(value, "a store")
+    kind, colon, rest = text.partition(":")
+    advice = 'write "sqlite:PATH", or "memory:" for leases that need not outlive the process'
+    if kind == "zookeeper" and colon:
+        raise ValueProblem(f"{shown(value)}: zookeeper is not in this version; {advice}")
+    if kind == "memory" and colon and not rest:
+        return StoreAddress("memory")
+    if kind == "sqlite" and rest.strip():
+        return StoreAddress("sqlite", path(rest, origin))
+    raise ValueProblem(f"{shown(value)} is not a store; {advice}")
+
+
+def choice(options: Sequence[str], later: Sequence[str] = ()) -> Parser:
+    """A parser of one of `options`; those of `later` are known but not in this version."""
+
+    def parse(value: object, _origin: Origin) -> str:
+        text = value.strip().lower() if isinstance(value, str) else ""
+        if text in options:
+            return text
+        known = ", ".join(options)
+        if text in later:
+            raise ValueProblem(f"{shown(value)} is not in this version; write one of: {known}")
+        raise ValueProblem(f"{shown(value)} is not one of the values there are; write one of: {known}")
+
+    return parse
+
+
+def show_duration(ms: Millis) -> str:
+    """A duration as a person writes it, in the largest unit that divides it."""
+    for unit in ("h", "min", "s"):
+        if ms and ms % _UNITS_MS[unit] == 0 and (unit == "s" or ms // _UNITS_MS[unit] >= 2):
+            return f"{ms // _UNITS_MS[unit]} {unit}"
+    return f"{ms} ms" if ms else "0 s"
