@@ -261,9 +261,11 @@ class LocalYarn:
 
     def _running_nodes(self) -> list[dict[str, Any]]:
         try:
-            return [node for node in self.client.nodes() if node["state"] == "RUNNING"]
+            nodes = self.client.nodes()
         except YarnRestError:
             return []
+        # A node is RUNNING a moment before the scheduler knows it; until then it has no memory, used or free.
+        return [n for n in nodes if n["state"] == "RUNNING" and n["availMemoryMB"] + n["usedMemoryMB"] > 0]
 
     def _await_end(self) -> None:
         """Gives the daemons time to end by themselves, but no more than is of use.
