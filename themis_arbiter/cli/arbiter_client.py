@@ -77,7 +77,7 @@ class ArbiterClient:
             case grpc.StatusCode.UNIMPLEMENTED:
                 return f"what answers at {self._address} is no arbiter of this version; check --arbiter"
             case grpc.StatusCode.NOT_FOUND:
-                return f"{details}; `themis apps --all` lists those there are"
+                return details
             case _:
                 return f"the arbiter at {self._address} refused: {details or code}"
 
