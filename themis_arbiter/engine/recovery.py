@@ -20,4 +20,5 @@ def take_over(store: LeaseStore, clock: Clock) -> EpochAcquired:
         meters=state.meters,
         last_round=state.last_round,
         last_serial=state.last_serial,
+        start_id=state.start_id,
     )

@@ -29,7 +29,7 @@ def test_a_new_term_inherits_everything() -> None:
         )
     )
     assert take_over(MemoryStore(disk), ManualClock(77)) == EpochAcquired(
-        at_ms=77, epoch=2, leases=(LEASE,), meters=(("j", 4.5),), last_round=2, last_serial=8
+        at_ms=77, epoch=2, leases=(LEASE,), meters=(("j", 4.5),), last_round=2, last_serial=8, start_id="s"
     )
 
 

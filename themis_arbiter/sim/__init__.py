@@ -1,0 +1,1 @@
+"""Simulation: virtual time, and the simulated ResourceManager that also runs in real time where there is no YARN."""
