@@ -1,0 +1,138 @@
+"""Partial allocation (paper, 4.2): winners of the Nash product, and the part of its win that each one does not keep.
+
+    c_i = product over j != i of v_j(G_pf)  /  product over j != i of v_j(optimum without i)         v = 1 / rho
+
+The hidden payment 1 - c_i is what i's presence costs the others; paying it is what makes an honest bid the best one. c_i is
+a share of a bundle, but gangs are whole: what a winner keeps is rounded up, in its favour, so that every job that stays has
+its gang and no winner leaves with nothing (rounding down starves winners of one gang outright).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import ceil, exp, fsum
+from sys import float_info
+from typing import Final
+
+from themis_arbiter.core.auction.bid import Bid, Part, Payment, Placement, Solution, Supply, Win
+from themis_arbiter.core.auction.market import LOG_QUANTUM
+from themis_arbiter.core.auction.solver import SOLVER_NODES_MAX, Found, Solver, log_value
+from themis_arbiter.core.topology import Topology
+from themis_arbiter.core.types import AppId, GpuId, JobId, NodeName
+
+SHARE_SLACK: Final = 1e-6  # of a GPU: a share that is whole but for rounding is whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of an auction; kept, withheld and unsold GPUs are the supply, each GPU once."""
+
+    solution: Solution
+    payments: tuple[Payment, ...]  # of each winner, in order of app id
+    kept: Mapping[AppId, Placement]  # of each winner; a job that keeps nothing is absent
+    withheld: tuple[GpuId, ...]
+    unsold: tuple[GpuId, ...]
+
+
+def partial_allocation(
+    bids: tuple[Bid, ...],
+    supply: Supply,
+    gangs: Mapping[JobId, int],
+    *,
+    payments: bool = True,
+    nodes_max: int = SOLVER_NODES_MAX,
+) -> Outcome:
+    """Hold the auction. `gangs`: the fewest GPUs that a job runs on; one that is not named runs on any number.
+
+    `nodes_max` bounds the search for the winners and each of the searches without one of them. Without `payments` every
+    winner keeps all that it wins (share 1).
+    """
+    solver = Solver(bids, supply)
+    found = solver.solve(nodes_max)
+    solution = solver.solution(found)
+    rows = {bid.app_id: bid.rows for bid in bids}
+    kept: dict[AppId, Placement] = {}
+    paid: list[Payment] = []
+    for win in solution.wins:
+        if win.row == 0:
+            continue
+        low, high = _share(solver, found, solution, win.app_id, nodes_max) if payments else (1.0, 1.0)
+        won = sum(len(gpus) for gpus in win.gpus.values())
+        target = max(1, ceil(high * won - SHARE_SLACK))
+        kept[win.app_id] = keep_share(rows[win.app_id][win.row].parts, win, target, gangs, supply.topology)
+        count = sum(len(gpus) for gpus in kept[win.app_id].values())
+        paid.append(Payment(app_id=win.app_id, share=low, share_max=high, won=won, kept=count))
+    all_won = {gpu for win in solution.wins for gpus in win.gpus.values() for gpu in gpus}
+    all_kept = {gpu for placement in kept.values() for gpus in placement.values() for gpu in gpus}
+    return Outcome(
+        solution=solution,
+        payments=tuple(paid),
+        kept=kept,
+        withheld=tuple(gpu for gpu in supply.gpus if gpu in all_won and gpu not in all_kept),
+        unsold=tuple(gpu for gpu in supply.gpus if gpu not in all_won),
+    )
+
+
+def _share(solver: Solver, found: Found, solution: Solution, app_id: AppId, nodes_max: int) -> tuple[float, float]:
+    """The bracket of c_i: from what the others could reach at most without i, and from what they were found to reach."""
+    without = solver.solve_without(app_id, found, nodes_max)
+    bids = [bid for bid in solver.market.bids if bid.app_id != app_id]
+    with_it = {win.app_id: win.row for win in solution.wins}
+    gain = fsum(
+        _log_value(bid, without.choice[bid.app_id].row if bid.app_id in without.choice else 0)
+        - _log_value(bid, with_it[bid.app_id])
+        for bid in bids
+    )
+    high = max(float_info.min, exp(-max(0.0, gain)))
+    if without.is_proved:
+        return high, high
+    unproved = log_value(without.bound - without.worth) + len(bids) * LOG_QUANTUM
+    return max(float_info.min, exp(-max(0.0, gain) - unproved)), high
+
+
+def _log_value(bid: Bid, row: int) -> float:
+    return bid.rows[row].log_value
+
+
+def keep_share(parts: tuple[Part, ...], win: Win, target: int, gangs: Mapping[JobId, int], topology: Topology) -> Placement:
+    """The fewest GPUs, at least `target`, that leave every job of the row whole or out.
+
+    Jobs go first, the last part of the row before the others; then growth beyond the gangs, in units. A job that runs on
+    GPUs outside the offer may go back to those alone.
+    """
+    sizes = {part.job_id: len(win.gpus[part.job_id]) for part in parts}
+    total = sum(sizes.values())
+    for part in reversed(parts):
+        if total - sizes[part.job_id] >= target:
+            total -= sizes.pop(part.job_id)
+    kept: dict[JobId, tuple[GpuId, ...]] = {}
+    for part in reversed(parts):
+        size = sizes.get(part.job_id, 0)
+        floor = 0 if part.anchor else min(size, gangs.get(part.job_id, 1))
+        units = max(0, min(total - target, size - floor)) // part.unit
+        gpus = _shrink(part, win.gpus[part.job_id], units, topology) if size else ()
+        total -= size - len(gpus)
+        if gpus:
+            kept[part.job_id] = gpus
+    return dict(sorted(kept.items()))
+
+
+def _shrink(part: Part, gpus: tuple[GpuId, ...], units: int, topology: Topology) -> tuple[GpuId, ...]:
+    """The job's GPUs less `units` whole units: new ones before those it holds, where it has fewest first."""
+    left = list(gpus)
+    for _ in range(units):
+        on_node: dict[NodeName, int] = {}
+        for gpu in left:
+            node = topology.places[gpu].machine
+            on_node[node] = on_node.get(node, 0) + 1
+        for is_kept in (False, True):
+            pool: dict[NodeName, list[GpuId]] = {}
+            for gpu in left:
+                if (gpu in part.keep) == is_kept:
+                    pool.setdefault(topology.places[gpu].machine, []).append(gpu)
+            able = [node for node, held in pool.items() if len(held) >= part.unit]
+            if able:
+                node = min(able, key=lambda one: (on_node[one], one))
+                by_slot = sorted(pool[node], key=lambda gpu: topology.places[gpu].ordinal)
+                left = [gpu for gpu in left if gpu not in by_slot[-part.unit :]]
+                break
+    return tuple(left)
