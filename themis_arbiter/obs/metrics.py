@@ -1,4 +1,4 @@
-"""The arbiter's Prometheus metrics (docs/reference/metrics.md): what happened is counted from steps, what is, is asked.
+"""The arbiter's Prometheus metrics (docs/reference/cli.md, Metrics): what happened is counted from steps, what is, is asked.
 
 Numbers are kept here and not in the client library's own metric objects: those write to files where an environment
 variable says so, and a collector that yields whole families at each scrape has no series of an ended app to forget.

@@ -42,7 +42,7 @@ from themis_arbiter.engine.timers import TimerTable
 from themis_arbiter.obs.logs import log_event
 from themis_arbiter.obs.metrics import MetricsObserver, new_registry, scrape_text
 from themis_arbiter.obs.snapshot import Snapshot, SnapshotUnavailableError
-from themis_arbiter.ports import Clock, Journal, LeaseStore, StoreError
+from themis_arbiter.ports import Clock, Journal, LeaseStore, ResourceManager, StoreError
 from themis_arbiter.server.config import ServerConfig
 from themis_arbiter.server.documents import dumps
 from themis_arbiter.server.http import HttpPort, HttpPortError
@@ -121,9 +121,21 @@ class _Seat:
 
 
 class Server:
-    """One arbiter with its ports. `start`, then `wait` for a reason to end, then `stop`; each is called once."""
+    """One arbiter with its ports. `start`, then `wait` for a reason to end, then `stop`; each is called once.
 
-    def __init__(self, config: ServerConfig, clock: Clock, store: LeaseStore, journal: Journal, http: HttpPort) -> None:
+    Without `rm` it acts on the ResourceManager whose bridge attaches over gRPC.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        *,
+        clock: Clock,
+        store: LeaseStore,
+        journal: Journal,
+        http: HttpPort,
+        rm: ResourceManager | None = None,
+    ) -> None:
         self._config, self._clock, self._store, self._journal, self._http = config, clock, store, journal, http
         # A SimpleQueue, because signal handlers may put to it at any moment.
         self._reasons: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -140,7 +152,7 @@ class Server:
         driver: Driver[Arbiter] = Driver(
             TimedArbiter(config.settings, self.metrics.time_step),
             store=store,
-            rm=self._cluster,
+            rm=rm if rm is not None else self._cluster,
             journal=journal,
             timers=timers,
             clock=clock,
@@ -190,6 +202,14 @@ class Server:
             "http_address": str(self.http_address),
             "http_url": f"http://{self.http_address}/",
         }
+
+    def submit(self, make: Callable[[Millis], Event]) -> None:
+        """Hand the engine an event. Errors: EngineError."""
+        self._loop.submit(make)
+
+    def call(self, look: Callable[[Arbiter], ViewT]) -> ViewT:
+        """What `look` says of the arbiter, asked between two steps. Errors: EngineError."""
+        return self._loop.call(look)
 
     def ask_to_end(self, reason: str) -> None:
         """Let `wait` return. Any thread and any signal handler may call this."""
@@ -255,9 +275,12 @@ def take_snapshot(arbiter: Arbiter, now_ms: Millis) -> Snapshot:
     )
 
 
-def build(config: ServerConfig) -> Server:
-    """Open what the process needs and put it together; nothing runs yet. Errors: StartError, nothing is left open."""
-    clock = SystemClock()
+def build(config: ServerConfig, *, clock: Clock | None = None, rm: ResourceManager | None = None) -> Server:
+    """Open what the process needs and put it together; nothing runs yet. Errors: StartError, nothing is left open.
+
+    `rm` is a ResourceManager in this process (the simulated cluster); without it, the one behind the bridge.
+    """
+    clock = clock if clock is not None else SystemClock()
     try:
         http = HttpPort(config.http_address)
     except HttpPortError as error:
@@ -273,7 +296,7 @@ def build(config: ServerConfig) -> Server:
         http.stop()
         store.close()
         raise StartError(f"journal.folder: {error}; name a folder that can be written to") from error
-    return Server(config, clock, store, journal, http)
+    return Server(config, clock=clock, store=store, journal=journal, http=http, rm=rm)
 
 
 def open_store(address: StoreAddress) -> LeaseStore:

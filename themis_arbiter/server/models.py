@@ -1,6 +1,7 @@
 """The models file: CSV `model,slot,machine,rack,cluster`, slowdowns S >= 1 on time at each locality level."""
 
 import csv
+import io
 import math
 from pathlib import Path
 from typing import Final
@@ -28,7 +29,7 @@ def read_models(path: Path) -> tuple[SlowdownModel, list[str]]:
         return SlowdownModel(), [f"{path}: larger than {FILE_BYTES_MAX} bytes; leave out models that no app names"]
     problems: list[str] = []
     by_model: dict[str, Slowdowns] = {}
-    reader = csv.DictReader(text.splitlines(), strict=True, skipinitialspace=True)
+    reader = csv.DictReader(io.StringIO(text, newline=""), strict=True, skipinitialspace=True)
     try:
         header = [name.strip() for name in reader.fieldnames or ()]
         missing = [name for name in COLUMNS if name not in header]
@@ -37,12 +38,12 @@ def read_models(path: Path) -> tuple[SlowdownModel, list[str]]:
             return SlowdownModel(), [f"{path}: line 1: the header must name each of {wanted} once; write {wanted}"]
         reader.fieldnames = header
         for row in reader:
-            where = f"{path}: line {reader.line_num}"
+            where = f"{path}: line {reader.reader.line_num}"
             problem = _take_row(row, by_model)
             if problem:
                 problems.append(f"{where}: {problem}")
     except csv.Error as error:
-        problems.append(f"{path}: line {reader.line_num}: {error}; quote fields that hold commas or quotes")
+        problems.append(f"{path}: line {reader.reader.line_num}: {error}; quote fields that hold commas or quotes")
     if len(problems) > PROBLEMS_MAX:
         problems[PROBLEMS_MAX:] = [f"{path}: and {len(problems) - PROBLEMS_MAX} more lines like these"]
     if problems:

@@ -1,0 +1,208 @@
+"""Settings: what is read, from where, in which order, and how each mistake is told."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from themis_arbiter.core.settings import Settings
+from themis_arbiter.server.config import BY_KEY, LATER, SETTINGS, ConfigError, ServerConfig, load_config
+from themis_arbiter.server.values import Address, StoreAddress
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "arbiter.toml"
+
+
+def load(file: Path, text: str, environment: Mapping[str, str] | None = None, **flags: object) -> ServerConfig:
+    file.write_text(text, encoding="utf-8")
+    return load_config(file, environment, flags)
+
+
+def problems(file: Path, text: str, environment: Mapping[str, str] | None = None, **flags: object) -> list[str]:
+    with pytest.raises(ConfigError) as caught:
+        load(file, text, environment, **flags)
+    return [line.replace(str(file), "FILE") for line in caught.value.problems]
+
+
+def test_defaults_are_the_cores_and_the_contracts() -> None:
+    config = load_config()
+    assert config.settings == Settings()
+    assert config.store == StoreAddress("sqlite", Path.cwd() / "themis.db")
+    assert config.grpc_address == Address("127.0.0.1", 7650)
+    assert config.http_address == Address("127.0.0.1", 7651)
+    assert config.journal is None
+    assert config.notes == ()
+
+
+def test_every_setting_can_be_said_in_the_file(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "m.csv").write_text("model,slot,machine,rack,cluster\nvgg,1,1.2,1.5,2\n", encoding="utf-8")
+    config = load(
+        file,
+        """
+        lease = "20 s"
+        notice = 3
+        debounce = "250 ms"
+        rho_floor = "0.5 min"
+        restart_cost = 1.5
+        tick = "2 s"
+        gang_wait = "4s"
+        policy = "paper"
+        fairness_knob = 0.5
+        payments = false
+        models = "m.csv"
+        store = "memory:"
+        grpc_address = "127.0.0.2:0"
+        http_address = "[::1]:9000"
+        [journal]
+        folder = "journals"
+        bytes_max = 100000
+        files_max = 3
+        [log]
+        format = "json"
+        level = "debug"
+        [bridge]
+        gateway_dir = "/run/gateway"
+        arbiter = "arbiter.example:7650"
+        """,
+    )
+    s = config.settings
+    assert (s.lease_ms, s.notice_ms, s.debounce_ms, s.rho_floor_ms) == (20_000, 3_000, 250, 30_000)
+    assert (s.restart_cost_ms, s.tick_ms, s.gang_wait_ms) == (1_500, 2_000, 4_000)
+    assert (s.policy, s.fairness_knob, s.payments) == ("paper", 0.5, False)
+    assert s.slowdowns.by_model == {"vgg": (1.0, 1.2, 1.5, 2.0)}
+    assert config.store == StoreAddress("memory")
+    assert str(config.http_address) == "[::1]:9000"
+    assert config.journal is not None
+    assert config.journal.folder == tmp_path / "journals"
+    assert (config.journal.bytes_max, config.journal.files_max) == (100_000, 3)
+    assert (config.log_format, config.log_level) == ("json", "debug")
+    assert config.bridge.gateway_dir == Path("/run/gateway")
+    assert {r.source for r in config.resolved} == {str(file)}
+
+
+def test_environment_wins_over_file_and_flags_over_both(file: Path) -> None:
+    environment = {"THEMIS_LEASE": "200 s", "THEMIS_NOTICE": "20 s", "THEMIS_LOG_LEVEL": "error"}
+    config = load(file, 'lease = 100\nnotice = 10\ndebounce = "7 s"', environment, lease="400 s")
+    s = config.settings
+    assert (s.lease_ms, s.notice_ms, s.debounce_ms) == (400_000, 20_000, 7_000)
+    sources = {r.key: r.source for r in config.resolved}
+    assert sources["lease"] == "--lease"
+    assert sources["notice"] == "THEMIS_NOTICE"
+    assert sources["debounce"] == str(file)
+    assert sources["rho_floor"] == "default"
+    assert sources["log.level"] == "THEMIS_LOG_LEVEL"
+
+
+def test_paths_in_a_file_start_at_the_file_and_others_at_the_working_folder(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir("/")
+    text = 'store = "sqlite:state/leases.db"'
+    assert load(file, text).store.path == file.parent / "state/leases.db"
+    assert load(file, text, {"THEMIS_STORE": "sqlite:leases.db"}).store.path == Path("/leases.db")
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('lease = "5 minuts"', "FILE: lease: '5 minuts': unknown unit 'minuts'; units are ms, s, min, h, d"),
+        ("lease = true", "FILE: lease: True is not a duration; write a number and a unit"),
+        ("lease = nan", "FILE: lease: nan is not a duration; it must be finite and not negative"),
+        ("lease = -1", "FILE: lease: -1 is not a duration; it must be finite and not negative"),
+        ("lease = 0", "FILE: lease: 0 s is not above 0 and at most 168 h"),
+        (f"lease = {'9' * 4000}", "is longer than a year"),
+        ('lease = "1e999999999"', "is longer than a year"),
+        ('lease = "0.5 ms"', "is not whole milliseconds"),
+        ('lease = ""', "FILE: lease: '' is not a duration"),
+        ("lease = 90", "FILE: lease: 90 s is not longer than notice 60 s + restart_cost 40 s"),
+        ('policy = "teamis"', "FILE: policy: 'teamis' is not one of the values there are; write one of: paper, themis"),
+        ('policy = "drf"', "FILE: policy: 'drf' is not in this version; write one of: paper, themis"),
+        ("fairness_knob = 1.1", "FILE: fairness_knob: 1.1 is not a number from 0 to 1"),
+        ('payments = "maybe"', "FILE: payments: 'maybe' is neither true nor false"),
+        ('store = "zookeeper:zk1:2181/themis"', 'zookeeper is not in this version; write "sqlite:PATH"'),
+        ('store = "sqlite:"', "FILE: store: 'sqlite:' is not a store"),
+        ('store = "leases.db"', "FILE: store: 'leases.db' is not a store"),
+        ('store = "sqlite:a\\u0000b"', "holds control characters"),
+        ('grpc_address = "7650"', "FILE: grpc_address: '7650' is not HOST:PORT; write one, such as 127.0.0.1:7650"),
+        ('grpc_address = "h:70000"', "is not HOST:PORT"),
+        ('http_address = "127.0.0.1:7650"', "FILE: http_address: 127.0.0.1:7650 is grpc_address too"),
+        ('models = "missing.csv"', "missing.csv: cannot be read: No such file or directory"),
+        ("leese = 3", "FILE: leese: there is no such setting; did you mean lease?"),
+        ("[jurnal]\nfolder = 'x'", "FILE: jurnal: there is no such setting"),
+        ("[journal]\nfile_max = 2", "FILE: journal.file_max: there is no such setting; did you mean files_max in [journal]?"),
+        ("gateway_dir = 'x'", "FILE: gateway_dir: there is no such setting; did you mean gateway_dir in [bridge]?"),
+        ("[journal]\nfiles_max = 0", "FILE: journal.files_max: 0 is not a whole number from 1 to 1000"),
+        ("journal = 'x'", "FILE: journal: is a section, not a value; write [journal]"),
+        ("fallback = 'closed'", "FILE: fallback: is not in this version of the arbiter; remove it"),
+        ("lease = 3 s", "FILE: not TOML: "),
+        ('"a\\nb" = 3', "FILE: a\\nb: there is no such setting"),
+    ],
+)
+def test_mistake_is_told_with_its_place_and_what_to_do(file: Path, text: str, problem: str) -> None:
+    found = problems(file, text)
+    assert len(found) == 1
+    assert problem in found[0]
+    assert "\n" not in found[0]
+
+
+def test_all_mistakes_are_told_at_once(file: Path) -> None:
+    found = problems(file, "leese = 1\npayments = 3", {"THEMIS_NOTICE": "x"}, policy="none")
+    assert [line.split(":")[0] for line in found] == ["FILE", "THEMIS_NOTICE", "--policy", "FILE"]
+
+
+@pytest.mark.parametrize("raw", [b"\xff\xfe", b"a = '" + b"x" * 2_000_000 + b"'", b"a = " + b"[" * 100_000])
+def test_file_that_is_no_settings_is_one_problem(file: Path, raw: bytes) -> None:
+    file.write_bytes(raw)
+    with pytest.raises(ConfigError) as caught:
+        load_config(file)
+    assert len(caught.value.problems) == 1
+    assert len(caught.value.problems[0]) < 1_000
+
+
+@pytest.mark.parametrize("place", ["missing.toml", "."])
+def test_file_that_cannot_be_read_is_said_so(tmp_path: Path, place: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_config(tmp_path / place)
+
+
+def test_byte_order_mark_is_accepted(file: Path) -> None:
+    file.write_bytes(b"\xef\xbb\xbflease = 500\n")
+    assert load_config(file).settings.lease_ms == 500_000
+
+
+def test_misspelt_variable_is_noted_and_foreign_ones_are_not() -> None:
+    foreign = {"THEMIS_PORT_7650_TCP": "x", "THEMIS_ARBITER": "h:1", "HOME": "/"}
+    config = load_config(None, {"THEMIS_LEASSE": "3", **foreign})
+    (note,) = config.notes
+    assert "THEMIS_LEASSE" in note
+    assert "THEMIS_LEASE?" in note
+
+
+def test_port_open_to_other_machines_is_noted() -> None:
+    (note,) = load_config(None, {"THEMIS_HTTP_ADDRESS": "0.0.0.0:7651"}).notes
+    assert "is open to other machines" in note
+
+
+@pytest.mark.parametrize(
+    ("written", "milliseconds"),
+    [("1500 ms", 1_500), ("5min", 300_000), ("1.5", 1_500), ("2 h", 7_200_000), ("1 d", 86_400_000)],
+)
+def test_durations(written: str, milliseconds: int) -> None:
+    assert load_config(None, {"THEMIS_RHO_FLOOR": written}).settings.rho_floor_ms == milliseconds
+
+
+def test_reference_and_example_name_every_setting() -> None:
+    reference = (REPOSITORY / "docs/reference/settings.md").read_text(encoding="utf-8")
+    example = REPOSITORY / "deploy/themis.toml.example"
+    text = example.read_text(encoding="utf-8")
+    for setting in SETTINGS:
+        default = "none" if setting.default is None else str(setting.default).lower()
+        row = f"| `{setting.key}` | `{setting.variable}` | `{setting.flag}` | {default} | {setting.meaning} |"
+        assert row in reference
+        assert setting.key.rpartition(".")[2] in text
+    assert load_config(example).settings == Settings()
+    assert not LATER & set(BY_KEY)
