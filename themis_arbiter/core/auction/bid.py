@@ -94,9 +94,7 @@ class Supply:
         found: dict[NodeName, list[GpuId]] = {}
         for gpu in self.gpus:
             found.setdefault(self.topology.places[gpu].machine, []).append(gpu)
-        return {
-            name: tuple(sorted(found[name], key=lambda g: self.topology.places[g].ordinal)) for name in sorted(found)
-        }
+        return {name: tuple(sorted(found[name], key=lambda g: self.topology.places[g].ordinal)) for name in sorted(found)}
 
     def room_on(self, job_id: JobId, node: NodeName) -> int:
         """GPUs of `node` that the job's containers have memory and CPU for, those it keeps there not counted."""
