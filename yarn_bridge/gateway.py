@@ -91,12 +91,14 @@ def read_gateway_file(folder: Path) -> GatewayAddress:
         raise GatewayMissing(f"no {path}: no active ResourceManager with the plugin here") from None
     except OSError as err:
         raise GatewayError(f"cannot read {path}: {err.strerror}") from None
-    with os.fdopen(handle, "rb") as file:
-        status = os.fstat(file.fileno())
+    try:
+        status = os.fstat(handle)
         _check_owner_only(path, status, 0o600)
         if not stat.S_ISREG(status.st_mode):
             raise InsecureGatewayError(f"{path} is no plain file")
-        content = file.read(FILE_BYTES_MAX + 1)
+        content = os.read(handle, FILE_BYTES_MAX + 1)
+    finally:
+        os.close(handle)
     return _parse(path, content)
 
 
@@ -178,6 +180,9 @@ class Py4JGateway:
         if connection is not None:
             with contextlib.suppress(OSError):  # it may not be connected (any more)
                 connection.socket.shutdown(socket.SHUT_RDWR)  # wakes who reads; closing alone would not
+            stream = getattr(connection, "stream", None)  # there is one once it has connected
+            if stream is not None:
+                stream.close()
             connection.socket.close()
 
     def _connect(self) -> GatewayConnection:
@@ -187,12 +192,16 @@ class Py4JGateway:
             connection = GatewayConnection(self._parameters)
             with self._lock:
                 self._connection = connection  # before it connects, so that `close` can end that too
-            if self._is_closed:
+                is_closed = self._is_closed
+            if is_closed:
+                connection.socket.close()
                 raise GatewayError("the gateway's connection was closed")
             connection.start()
         except py4j.Py4JAuthenticationError:
+            self.close()
             raise GatewayError("the gateway does not take the token of gateway.json") from None
         except (py4j.Py4JError, OSError) as err:
+            self.close()
             raise GatewayError(f"cannot connect to the gateway: {_cause(err)}") from None
         return connection
 

@@ -42,6 +42,7 @@ _OPTIONS: Final = (
     # Reconnecting is paced here; gRPC's own memory of failures would only add to it.
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_retries", 0),
+    ("grpc.enable_http_proxy", 0),  # the web's proxy is not on the way to an arbiter
 )
 
 _log = logging.getLogger(__name__)

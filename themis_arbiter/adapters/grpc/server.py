@@ -5,6 +5,8 @@ than there can be streams: a health check finds one though every stream is taken
 RESOURCE_EXHAUSTED instead of waiting for who knows how long.
 """
 
+from __future__ import annotations  # gRPC's classes are generic for the type checker only
+
 import logging
 import threading
 from collections.abc import Callable, Iterator
