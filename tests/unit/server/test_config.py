@@ -109,7 +109,7 @@ def test_paths_in_a_file_start_at_the_file_and_others_at_the_working_folder(
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('lease = "5 minuts"', "FILE: lease: '5 minuts': unknown unit 'minuts'; units are ms, s, min, h, d"),
+        ('lease = "5 moons"', "FILE: lease: '5 moons': unknown unit 'moons'; units are ms, s, min, h, d"),
         ("lease = true", "FILE: lease: True is not a duration; write a number and a unit"),
         ("lease = nan", "FILE: lease: nan is not a duration; it must be finite and not negative"),
         ("lease = -1", "FILE: lease: -1 is not a duration; it must be finite and not negative"),
@@ -132,7 +132,7 @@ def test_paths_in_a_file_start_at_the_file_and_others_at_the_working_folder(
         ('http_address = "127.0.0.1:7650"', "FILE: http_address: 127.0.0.1:7650 is grpc_address too"),
         ('models = "missing.csv"', "missing.csv: cannot be read: No such file or directory"),
         ("leese = 3", "FILE: leese: there is no such setting; did you mean lease?"),
-        ("[jurnal]\nfolder = 'x'", "FILE: jurnal: there is no such setting"),
+        ("[jrnl]\nfolder = 'x'", "FILE: jrnl: there is no such setting"),
         ("[journal]\nfile_max = 2", "FILE: journal.file_max: there is no such setting; did you mean files_max in [journal]?"),
         ("gateway_dir = 'x'", "FILE: gateway_dir: there is no such setting; did you mean gateway_dir in [bridge]?"),
         ("[journal]\nfiles_max = 0", "FILE: journal.files_max: 0 is not a whole number from 1 to 1000"),

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from themis_arbiter.core.events import Event
+from themis_arbiter.core.events import Event, RmAttached
 from themis_arbiter.core.types import Millis
 from themis_arbiter.server.bootstrap import Server, StartError, build
 from themis_arbiter.server.config import ServerConfig, load_config
@@ -162,6 +162,9 @@ def test_fenced_arbiter_knows_why_it_ends(tmp_path: Path) -> None:
     try:
         assert first.start()["epoch"] == 1
         assert second.start()["epoch"] == 2
+        first.submit(lambda now_ms: RmAttached(at_ms=now_ms, start_id="s1"))  # makes it write, and so notice
+        assert first.wait() == "another arbiter has taken a higher epoch on this store"
+        assert first.health() != ""
         assert second.health() == ""
     finally:
         assert second.stop()
