@@ -118,6 +118,7 @@ class SimulatedCluster:
             if not any(link.has_mail for link in self._links):
                 break
             self._take_mail()
+        self._catch_up()
 
     def lose_node(self, node: NodeName) -> None:
         """The node is gone, with every container on it."""
@@ -322,9 +323,9 @@ class SimulatedCluster:
         self._mark_node(container.node)
 
     def _report(self) -> None:
-        self._reported_ms = self._now_ms
         for link in self._links:
             if link.is_due(self.gate):
+                self._reported_ms = self._now_ms
                 link.report(self.gate, self._entries(link))
 
     def _entries(self, link: ClusterLink) -> Entries:
