@@ -99,18 +99,18 @@ class Relaxation:
                 idle += 1
             if idle == STEP_SHRINK_AFTER:
                 scale, idle = scale / 2, 0
-            slope = self._gpus - self._used(whole, surpluses, options, table)
+            slope = self._gpus - self._used(whole, self.chosen(table, surpluses, options))
             if bound <= target or not slope.any():
                 break
             step = scale * (bound - target) / float(np.square(slope, dtype=np.float64).sum())
             trial = np.maximum(0.0, trial - step * slope)
         return best
 
-    def _used(
-        self, prices: Prices, surpluses: list[list[int]], options: Sequence[Sequence[Option]], table: Table
-    ) -> npt.NDArray[np.int64]:
-        """GPUs of each class that the choice behind the table's last entry takes."""
-        used = np.zeros(len(prices), dtype=np.int64)
+    def chosen(
+        self, table: Table, surpluses: Sequence[Sequence[int]], options: Sequence[Sequence[Option]]
+    ) -> list[Option | None]:
+        """The choice behind the table's last entry: one that would be best if only counts mattered."""
+        choice: list[Option | None] = [None] * len(options)
         left = table.shape[1] - 1
         for k, one in enumerate(options):
             if table[k][left] == table[k + 1][left]:
@@ -118,13 +118,21 @@ class Relaxation:
             for surplus, option in zip(surpluses[k], one, strict=True):
                 rest = left - option.gpu_count
                 if rest >= 0 and surplus + int(table[k + 1][rest]) == int(table[k][left]):
-                    for klass, mask in enumerate(self._class_masks):
-                        used[klass] += (option.keep & mask).bit_count()
-                    for need in option.needs:
-                        for klass, count in self._cheapest(need, prices)[1]:
-                            used[klass] += count
-                    left = rest
+                    choice[k], left = option, rest
                     break
+        return choice
+
+    def _used(self, prices: Prices, choice: Sequence[Option | None]) -> npt.NDArray[np.int64]:
+        """GPUs of each class that a choice takes where they are cheapest."""
+        used = np.zeros(len(prices), dtype=np.int64)
+        for option in choice:
+            if option is None:
+                continue
+            for klass, mask in enumerate(self._class_masks):
+                used[klass] += (option.keep & mask).bit_count()
+            for need in option.needs:
+                for klass, count in self._cheapest(need, prices)[1]:
+                    used[klass] += count
         return used
 
     def _cheapest(self, need: int, prices: Prices) -> tuple[int, Alternative]:

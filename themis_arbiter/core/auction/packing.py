@@ -19,7 +19,7 @@ from themis_arbiter.core.types import CoreError, GpuId, JobId, Locality
 
 PACK_NODES_MAX: Final = 1_000  # of one search, so that one hard question cannot eat the whole round
 EXTEND_NODES_PER_NEED: Final = 2  # to add needs to a packing; beyond that a search from nothing is worth more
-MACHINES_PER_NODE: Final = 32  # a level that looks at more machines than this counts as more nodes
+MACHINES_PER_NODE: Final = 128  # a level that looks at more machines than this counts as more nodes
 
 Spread = tuple[tuple[int, int], ...]  # (slot, machine or rack, by the need's level; GPUs there)
 Packing = dict[int, list[Spread]]  # by need, one spread for each time it is asked for; needs of the whole cluster have none
@@ -93,6 +93,14 @@ class Packer:
                     return fit
                 self._known[question] = packing if fit is Fit.FITS else None
         return Fit.CANNOT if self._known[question] is None else Fit.FITS
+
+    def learn_part(self, part: Question, whole: Question) -> None:
+        """`part` asks for some of what `whole` does: if a packing of `whole` is known, so is one of it."""
+        packing = self._known.get(whole)
+        if packing is None or part in self._known:
+            return
+        left = Counter(part[1])
+        self._known[part] = {n: held[: left[n]] for n, held in packing.items() if left[n]}
 
     def _extend(self, question: Question, base: Question, budget: Budget) -> bool:
         """Whether a few nodes were enough to add what is new to the packing of `base`."""

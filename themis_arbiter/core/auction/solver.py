@@ -6,6 +6,7 @@ counted in nodes; when they run out, the best found is returned with the bound o
 on the order of bids, on hashing or on time.
 """
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import fsum
 from typing import Final
@@ -13,13 +14,13 @@ from typing import Final
 from themis_arbiter.core.auction.bid import Bid, Solution, Supply, Win
 from themis_arbiter.core.auction.bound import PRICE_STEPS_MAX, Prices, Relaxation
 from themis_arbiter.core.auction.market import GPU_QUANTA, LOG_QUANTUM, Market, Option
-from themis_arbiter.core.auction.packing import NOTHING, PACK_NODES_MAX, Budget, Fit, Packer
+from themis_arbiter.core.auction.packing import NOTHING, PACK_NODES_MAX, Budget, Fit, Packer, Question
 from themis_arbiter.core.types import AppId
 
 SOLVER_NODES_MAX: Final = 20_000  # a second or two at the worst; small clusters need hundreds
 MARGIN_SHARE: Final = 8  # a GPU's price is that of the last one in so many
 START_PACK_NODES_MAX: Final = 200  # the start does not insist on packings that are hard to find
-START_NODES_SHARE: Final = 8  # the start may use one node in so many
+START_NODES_SHARE: Final = 8  # each greedy start may use one node in so many
 FREE_NODES_SHARE: Final = 4  # and with the search before prices are worked out, which most small problems do not need
 LEFT_OUT_STEPS_MAX: Final = 10  # of prices, for a leave-one-out problem: they start from the whole problem's
 
@@ -82,6 +83,7 @@ class Solver:
         bound = problem.search(budget.nodes_max // FREE_NODES_SHARE)
         if bound > problem.worth:
             bound = min(bound, problem.set_prices(self._prices, steps))
+            problem.start([None] * len(order), budget.nodes_max // START_NODES_SHARE)
             bound = min(bound, problem.search(budget.nodes_max))
         if not start:
             self._prices = problem.prices
@@ -128,34 +130,37 @@ class _Problem:
         self._knapsack = relaxation.table(self._surplus, options)  # at prices of 0
         self._priced = self._knapsack
         last = max(1, self._gpus // MARGIN_SHARE)
-        self._gpu_price = int(self._knapsack[0][-1] - self._knapsack[0][max(0, self._gpus - last)]) // last
+        self._gpu_price = int(self._knapsack[0][self._gpus] - self._knapsack[0][max(0, self._gpus - last)]) // last
 
     # ---- a start
 
     def start(self, choice: list[Option | None], nodes_max: int) -> None:
         """Fill up `choice` greedily, in a few orders of preference, and take the best if it beats what is known."""
-        stop_at = self._budget.used + nodes_max
-        for sort in range(3):
-            ranked = sorted(
-                (
-                    (-self._preference(sort, option), k, option.row, option)
-                    for k, one in enumerate(self._options)
-                    for option in one
-                    if choice[k] is None
-                ),
-                key=lambda entry: entry[:3],
-            )
+        for ranked in self._rankings():
+            if self.worth >= self._knapsack[0][-1]:
+                return
+            stop_at = self._budget.used + nodes_max
             trial = list(choice)
-            for _, k, _, option in ranked:
+            for k, option in ranked:
                 if trial[k] is None and self._budget.used < stop_at and self._fits(trial, k, option):
                     trial[k] = option
             self._improve(trial, stop_at)
             self._offer(tuple(trial))
 
-    def _preference(self, sort: int, option: Option) -> float:
-        if sort == 0:  # less what its GPUs are worth to others
-            return option.worth - self._gpu_price * option.gpu_count
-        return option.worth if sort == 1 else option.worth / option.gpu_count
+    def _rankings(self) -> Iterator[list[tuple[int, Option]]]:
+        """Orders in which to hand out options: (app, option), the most preferred first."""
+        everything = [(k, option) for k, one in enumerate(self._options) for option in one]
+        ideal = self._relaxation.chosen(self._priced, self._surplus, self._options)
+        # What counts and prices would choose, the largest first; then what is worth more than its GPUs are to others.
+        yield sorted(
+            everything,
+            key=lambda e: (e[1] != ideal[e[0]], -e[1].gpu_count if e[1] == ideal[e[0]] else 0, -self._profit(e[1]), e[0]),
+        )
+        yield sorted(everything, key=lambda e: (-e[1].worth, e[0]))
+        yield sorted(everything, key=lambda e: (-e[1].worth / e[1].gpu_count, e[0]))
+
+    def _profit(self, option: Option) -> int:
+        return option.worth - self._gpu_price * option.gpu_count
 
     def _improve(self, trial: list[Option | None], stop_at: int) -> None:
         """Better rows for one app at a time, until nobody has one."""
@@ -174,15 +179,17 @@ class _Problem:
 
     def _fits(self, trial: list[Option | None], k: int, option: Option) -> bool:
         others = [chosen for other, chosen in enumerate(trial) if other != k and chosen is not None]
-        keep = sum(chosen.keep for chosen in others)
-        if keep & option.keep or sum(chosen.gpu_count for chosen in others) + option.gpu_count > self._gpus:
+        if sum([o.gpu_count for o in others]) + option.gpu_count > self._gpus:
             return False
-        needs = sorted(need for chosen in others for need in chosen.needs)
-        base = (keep, tuple(needs))
+        base = _question(others)
+        if base[0] & option.keep:
+            return False
+        now = trial[k]
+        if now is not None:  # what fits still does when one app leaves
+            self._packer.learn_part(base, _question([*others, now]))
         if self._packer.fits(*base, self._budget, NOTHING, START_PACK_NODES_MAX) is not Fit.FITS:
-            return False  # they fit, as part of what fits; their packing was not found
-        question = (keep | option.keep, tuple(sorted((*needs, *option.needs))))
-        return self._packer.fits(*question, self._budget, base, 0) is Fit.FITS
+            return False
+        return self._packer.fits(*_question([*others, option]), self._budget, base, 0) is Fit.FITS
 
     def _offer(self, choice: Choice) -> None:
         worth = sum(option.worth for option in choice if option is not None)
@@ -223,7 +230,7 @@ class _Problem:
         unexplored = 0
         base = self._relaxation.floor_price(self.prices)
         chosen: list[Option | None] = []
-        frames = [_Frame(self._branches(0, self._gpus, 0, base), self._gpus, 0, base, 0, ())]
+        frames = [_Frame(self._branches(0, self._gpus, 0, base), self._gpus, 0, base, *NOTHING)]
         while frames:
             frame = frames[-1]
             del chosen[len(frames) - 1 :]
@@ -250,6 +257,11 @@ class _Problem:
             branches = self._branches(len(frames), child.left, child.worth, child.surplus)
             frames.append(replace(child, branches=branches))
         return max(unexplored, self.worth)
+
+
+def _question(options: Sequence[Option]) -> Question:
+    """What all of these options ask for together."""
+    return sum(o.keep for o in options), tuple(sorted(need for o in options for need in o.needs))
 
 
 def log_value(worth: int) -> float:
