@@ -65,7 +65,7 @@ def faults(one: RecordedRound) -> list[str]:
         out.append("the winners' rho do not make the welfare")
     for payment in record["payments"]:
         others = sum(-log(r) for app, r in rho_won.items() if app != payment["app_id"])
-        exact = min(1.0, exp(others - without[payment["app_id"]]))
+        exact = min(1.0, exp(others - without[payment["app_id"]])) if record["has_payments"] else 1.0
         if not payment["share"] - TOLERANCE <= exact <= payment["share_max"] + TOLERANCE:
             out.append(f"c of {payment['app_id']} is {payment['share']}..{payment['share_max']}, by brute force {exact}")
         if payment["kept"] < min(payment["won"], exact * payment["won"]) - TOLERANCE:

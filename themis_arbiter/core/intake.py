@@ -3,6 +3,7 @@
 Reports are level-triggered, so every handler compares with what was known and does nothing where nothing changed.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from themis_arbiter.core.effects import AppEnded
@@ -22,11 +23,12 @@ def on_rm_reported(state: State, event: RmReported) -> None:
     _take_nodes(state, event)
     for report in event.jobs:
         _take_job(state, report)
+    known = dict(state.containers)
     if event.is_full:
         _forget_unreported_jobs(state, {r.job_id for r in event.jobs})
         state.containers.clear()
     for container in event.containers:
-        _take_container(state, container)
+        _take_container(state, container, known)
     _recount_usage(state)
     if event.is_full:
         state.rm.is_known = True
@@ -132,6 +134,7 @@ def _new_job(state: State, report: JobReport) -> None:
         _redeclare(state, report.app_id)
     else:
         work, parallelism = state.app_shape(app)
+        state.apps[report.app_id] = replace(app, told_work=work, told_parallelism=parallelism)
         state.fluid.join(
             FluidApp(
                 app_id=app.app_id,
@@ -146,8 +149,12 @@ def _new_job(state: State, report: JobReport) -> None:
 
 
 def _redeclare(state: State, app_id: AppId) -> None:
-    work, parallelism = state.app_shape(state.apps[app_id])
-    state.fluid.redeclare(app_id, work, parallelism, state.now_ms)
+    """Let the fluid share know where the app's work or parallelism is another than it was told."""
+    app = state.apps[app_id]
+    work, parallelism = state.app_shape(app)
+    if (work, parallelism) != (app.told_work, app.told_parallelism):
+        state.fluid.redeclare(app_id, work, parallelism, state.now_ms)
+        state.apps[app_id] = replace(app, told_work=work, told_parallelism=parallelism)
 
 
 def _forget_unreported_jobs(state: State, named: set[JobId]) -> None:
@@ -163,13 +170,9 @@ def _forget_unreported_jobs(state: State, named: set[JobId]) -> None:
 def _finish_job(state: State, job_id: JobId, finish_ms: Millis) -> None:
     job = state.jobs[job_id].at(state.now_ms)
     report = replace(job.report, gpus_asked=0, finish_ms=min(finish_ms, state.now_ms))
-    if report.work is None and job.declared_later is None:
-        # Nobody declared its work, so what it took is its work: T_independent is measured against that.
-        report = replace(report, work=max(1.0, job.attained * (1 - 1e-12)))
     state.jobs[job_id] = replace(job, report=report)
     state.gang_deadlines.pop(job_id, None)
-    if job.report.work is None:
-        _redeclare(state, report.app_id)
+    _redeclare(state, report.app_id)
 
 
 def _end_app_if_over(state: State, app_id: AppId) -> None:
@@ -208,11 +211,16 @@ def _drop_oldest_ended(state: State) -> None:
             state.jobs.pop(job_id, None)
 
 
-def _take_container(state: State, container: ContainerReport) -> None:
+def _take_container(state: State, container: ContainerReport, known: Mapping[str, ContainerReport]) -> None:
     if container.is_ended:
         state.containers.pop(container.container_id, None)
-    else:
-        state.containers[container.container_id] = container
+        return
+    state.containers[container.container_id] = container
+    job = state.jobs.get(container.job_id)
+    if container.container_id not in known and job is not None and not container.is_am:
+        # A start is no service: what it costs is taken off before it is metered.
+        cost = container.gpus * state.settings.restart_cost_ms
+        state.jobs[container.job_id] = replace(job, attained=job.attained - cost)
 
 
 def _recount_usage(state: State) -> None:
@@ -232,6 +240,7 @@ def _recount_usage(state: State) -> None:
         wanted = running + job.report.gpus_asked
         if wanted > job.max_gpus and state.is_live(job_id):
             state.jobs[job_id] = replace(metered, gpus_running=running, max_gpus=wanted)
-            _redeclare(state, job.report.app_id)
         elif running != job.gpus_running:
             state.jobs[job_id] = replace(metered, gpus_running=running)
+    for app_id in [a for a, app in state.apps.items() if not app.has_ended]:
+        _redeclare(state, app_id)

@@ -6,7 +6,7 @@ from typing import Any
 from themis_arbiter.core.lease import Lease, LeaseState
 from themis_arbiter.core.machine import Arbiter
 from themis_arbiter.core.state import State
-from themis_arbiter.core.types import AppId, Millis, NodeName
+from themis_arbiter.core.types import AppId, JobId, Millis, NodeName
 from themis_arbiter.core.views import AppState, AppView, JobView, NodeView, StatusView
 from themis_arbiter.core.workload import App, Job, guessed_work
 
@@ -16,6 +16,12 @@ def apps(arbiter: Arbiter, now_ms: Millis, *, include_ended: bool = True) -> tup
     state = arbiter.state
     order = sorted(state.apps.values(), key=lambda a: (a.arrival_ms, a.app_id))
     return tuple(_app_view(state, a, max(now_ms, state.now_ms)) for a in order if include_ended or not a.has_ended)
+
+
+def has_job(arbiter: Arbiter, app_id: AppId, job_id: JobId) -> bool:
+    """Whether the app has such a job."""
+    app = arbiter.state.apps.get(app_id)
+    return app is not None and job_id in app.job_ids
 
 
 def leases(arbiter: Arbiter) -> tuple[tuple[Lease, bool], ...]:
@@ -75,8 +81,8 @@ def explain(arbiter: Arbiter, app_id: AppId, now_ms: Millis) -> tuple[str, ...] 
     view = _app_view(state, app, max(now_ms, state.now_ms))
     lines = [
         (
-            f"{app_id} is {view.state.value.lower()}: rho {view.rho:.2f} so far, {view.rho_forecast:.2f} at its end as things are; "
-            f"alone on its share of the cluster it would take {view.t_independent_ms / 1000:.0f} s."
+            f"{app_id} is {view.state.value.lower()}: rho {view.rho:.2f} so far, {view.rho_forecast:.2f} at its end "
+            f"as things are; alone on its share of the cluster it would take {view.t_independent_ms / 1000:.0f} s."
         ),
         (
             f"It holds {view.gpus_held} GPUs and could use {view.gpus_wanted}. Its work is "
@@ -127,7 +133,7 @@ def _app_view(state: State, app: App, now_ms: Millis) -> AppView:
         t_independent_ms=t_independent,
         work_gpu_ms=work,
         is_work_estimated=any(j.report.work is None and j.declared_later is None for j in jobs),
-        attained_gpu_ms=sum(j.attained for j in jobs),
+        attained_gpu_ms=max(0.0, sum(j.attained for j in jobs)),
         gpus_held=len(kept),
         gpus_wanted=sum(j.wanted for j in jobs if not j.report.is_finished),
         gpus_by_node=tuple(sorted(by_node.items())),

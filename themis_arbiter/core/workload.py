@@ -1,7 +1,8 @@
 """Apps and their jobs as the arbiter knows them: what was declared, what was metered, what is left.
 
 Declared work binds (mechanism.md, section 6): metered service counts it down, and when it is used up the job counts as having
-as much again left as it has used, each time that happens. Metered service is GPU time of containers, so overheads count.
+as much again left as it has used, each time that happens. Metered service is GPU time of containers, less what each start
+costs; a declaration may be a little short (`OVERRUN_TOLERANCE`) before it counts as used up.
 """
 
 from dataclasses import dataclass, replace
@@ -11,11 +12,16 @@ from themis_arbiter.core.events import JobReport
 from themis_arbiter.core.types import AppId, GpuMillis, JobId, Millis
 
 DOUBLINGS_MAX: Final = 60  # past this a declaration was nonsense; work stays finite
+OVERRUN_TOLERANCE: Final = 0.1  # of what was declared: costs the mechanism nothing visible (policy-study.md, S2.4)
+LEFT_SHARE_MIN: Final = 0.02  # of what was declared: a live job counts as having at least so much left
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job; `report` is its latest. `attained` is metered up to `metered_ms`, at `gpus_running` GPUs since then."""
+    """A job; `report` is its latest. `attained` is metered up to `metered_ms`, at `gpus_running` GPUs since then.
+
+    What a start costs is taken off at once, so `attained` may be below 0 for a moment.
+    """
 
     report: JobReport
     attained: GpuMillis = 0.0
@@ -46,9 +52,15 @@ class Job:
         return replace(self, attained=self.attained + self.gpus_running * elapsed, metered_ms=now_ms)
 
     def work(self, guess: GpuMillis) -> GpuMillis:
-        """Its serial work as now believed, doubled until it is more than what was attained; `guess` if undeclared."""
+        """Its serial work as now believed; `guess` if nobody declared it. Of a job that is over, what it took then."""
         declared = self.declared_later if self.declared_later is not None else self.report.work
+        if self.report.is_finished and declared is None:
+            return max(1.0, self.attained)
         believed = max(1.0, declared if declared is not None else guess)
+        if self.attained <= believed * (1 + OVERRUN_TOLERANCE):
+            return believed
+        if self.report.is_finished:
+            return self.attained
         for _ in range(DOUBLINGS_MAX):
             if believed > self.attained:
                 break
@@ -57,7 +69,8 @@ class Job:
 
     def remaining(self, guess: GpuMillis) -> GpuMillis:
         """Serial work left, above 0 while the job lives."""
-        return max(1.0, self.work(guess) - self.attained)
+        work = self.work(guess)
+        return max(1.0, LEFT_SHARE_MIN * work, work - max(0.0, self.attained))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +90,8 @@ class App:
     leases_renewed: int = 0
     leases_ended: int = 0
     presence_at_arrival: float = 0.0  # see state.State.n_avg
+    told_work: GpuMillis = 0.0  # work and parallelism that the fluid model was last told
+    told_parallelism: float = 0.0
 
     @property
     def has_ended(self) -> bool:

@@ -41,6 +41,7 @@ def auction_record(
         "welfare": solution.welfare,
         "bound": solution.bound,
         "work": solution.work,
+        "has_payments": market.settings.payments,
         "payments": [to_plain(p) for p in outcome.payments],
         "kept": to_plain(outcome.kept),
         "withheld": list(outcome.withheld),

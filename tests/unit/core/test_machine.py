@@ -1,0 +1,346 @@
+"""The arbiter step by step: the law of a lease's end, persist before act, what the gate is told and when."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.support.world import SHORT
+from themis_arbiter.core.codec import tagged
+from themis_arbiter.core.effects import (
+    Effect,
+    GrantGpus,
+    PersistLeases,
+    RequestDrain,
+    RoundClosed,
+    SyncLeases,
+    WakeAt,
+    WithdrawLeases,
+)
+from themis_arbiter.core.events import (
+    ContainerReport,
+    EpochAcquired,
+    Event,
+    JobReport,
+    LeasesPersisted,
+    NodeReport,
+    RmAttached,
+    RmDetached,
+    RmReported,
+    StoreFailed,
+    Timer,
+    UpdateRefused,
+    Woke,
+)
+from themis_arbiter.core.lease import Cause, LeaseState
+from themis_arbiter.core.machine import Arbiter
+from themis_arbiter.core.settings import Settings
+
+NODES = (
+    NodeReport(node="n0", rack="r0", gpus=4, memory_free_mb=65_536, vcores_free=64),
+    NodeReport(node="n1", rack="r0", gpus=4, memory_free_mb=65_536, vcores_free=64),
+)
+
+
+def job(name: str, asked: int, *, gang: int = 1, work: float | None = 1e6, at: int = 0, finished: bool = False) -> JobReport:
+    return JobReport(
+        app_id=name,
+        job_id=name,
+        arrival_ms=at,
+        gang=gang,
+        gpus_asked=asked,
+        work=work,
+        is_finished=finished,
+        finish_ms=at + 1 if finished else 0,
+        final_status="SUCCEEDED" if finished else "",
+    )
+
+
+def container(number: int, name: str, node: str, *, ended: bool = False) -> ContainerReport:
+    return ContainerReport(container_id=f"c{number}", job_id=name, node=node, gpus=1, is_running=True, is_ended=ended)
+
+
+class Bench:
+    """An arbiter on a bench: events in by hand, effects out; the store answers at once unless it is held."""
+
+    def __init__(self, settings: Settings = SHORT) -> None:
+        self.arbiter = Arbiter(settings, is_checked=True)
+        self.is_store_held = False
+        self.now = 0
+
+    def up(self, *jobs: JobReport) -> "Bench":
+        """Leading, attached, with two nodes of four GPUs."""
+        self.at(0, EpochAcquired(at_ms=0, epoch=1))
+        self.at(0, RmAttached(at_ms=0, start_id="s1"))
+        self.at(0, RmReported(at_ms=0, start_id="s1", is_full=True, nodes=NODES, jobs=jobs))
+        return self
+
+    def at(self, now: int, event: Event) -> list[Effect]:
+        """One event; with it the store's answers, where it is not held."""
+        self.now = now
+        effects: list[Effect] = []
+        todo = [event]
+        while todo:
+            for effect in self.arbiter.step(replace(todo.pop(0), at_ms=now)):
+                effects.append(effect)
+                if isinstance(effect, PersistLeases) and not self.is_store_held:
+                    todo.append(LeasesPersisted(at_ms=now, batch_no=effect.batch.batch_no))
+        return effects
+
+    def wake(self, now: int, timer: Timer) -> list[Effect]:
+        """A timer rings."""
+        return self.at(now, Woke(at_ms=now, timer=timer))
+
+    def report(self, now: int, *jobs: JobReport, containers: tuple[ContainerReport, ...] = (), seq: int = 0) -> list[Effect]:
+        """The ResourceManager reports changes."""
+        return self.at(now, RmReported(at_ms=now, start_id="s1", jobs=jobs, containers=containers, update_seq=seq))
+
+    def states(self) -> dict[str, list[str]]:
+        """Each job's lease states, sorted."""
+        out: dict[str, list[str]] = {}
+        for lease in self.arbiter.state.ledger:
+            out.setdefault(lease.job_id, []).append(lease.state.value)
+        return {k: sorted(v) for k, v in out.items()}
+
+
+def of_type(effects: list[Effect], kind: type[Effect]) -> list[Effect]:
+    return [e for e in effects if isinstance(e, kind)]
+
+
+def running(bench: Bench, name: str, nodes: str = "n0 n0 n0 n0 n1 n1 n1 n1") -> None:
+    """The job's containers run on these nodes, and it asks for no more."""
+    found = tuple(container(k, name, node) for k, node in enumerate(nodes.split()))
+    report = replace(bench.arbiter.state.jobs[name].report, gpus_asked=0)
+    bench.report(bench.now + 100, report, containers=found, seq=2)
+
+
+def test_a_full_sync_goes_out_only_after_a_commit_made_since_the_start_id_was_known() -> None:
+    bench = Bench()
+    bench.at(0, EpochAcquired(at_ms=0, epoch=7))
+    bench.is_store_held = True
+    effects = bench.at(1, RmAttached(at_ms=1, start_id="s1"))
+    assert not of_type(effects, SyncLeases)
+    (persist,) = [e for e in effects if isinstance(e, PersistLeases)]
+    assert (persist.batch.epoch, persist.batch.start_id) == (7, "s1")
+    (sync,) = of_type(bench.at(2, LeasesPersisted(at_ms=2, batch_no=persist.batch.batch_no)), SyncLeases)
+    assert isinstance(sync, SyncLeases)
+    assert (sync.epoch, sync.start_id, sync.seq) == (7, "s1", 1)
+
+
+def test_a_grant_waits_for_the_store_and_a_refused_write_is_tried_again() -> None:
+    bench = Bench().up(job("a", 2))
+    bench.is_store_held = True
+    effects = bench.wake(500, Timer.ROUND)
+    (persist,) = [e for e in effects if isinstance(e, PersistLeases)]
+    assert not of_type(effects, GrantGpus)
+    assert bench.states() == {"a": ["pending", "pending"]}
+    failed = bench.at(510, StoreFailed(at_ms=510, batch_no=persist.batch.batch_no, reason="disk full"))
+    assert [e.timer for e in failed if isinstance(e, WakeAt)] == [Timer.STORE_RETRY]
+    assert of_type(bench.wake(1_510, Timer.STORE_RETRY), PersistLeases) == [persist]
+    (grant,) = of_type(bench.at(1_520, LeasesPersisted(at_ms=1_520, batch_no=persist.batch.batch_no)), GrantGpus)
+    assert isinstance(grant, GrantGpus)
+    assert [x.gpu for x in grant.leases] == ["n0:0", "n0:1"]
+    assert bench.states() == {"a": ["granted", "granted"]}
+
+
+def test_a_storm_of_arrivals_makes_one_round_one_debounce_after_the_first() -> None:
+    bench = Bench().up()
+    wakes = [
+        e
+        for k in range(50)
+        for e in bench.report(1_000 + k, job(f"a{k:02d}", 1, at=1_000 + k))
+        if isinstance(e, WakeAt) and e.timer is Timer.ROUND
+    ]
+    assert [w.at_ms for w in wakes] == []  # the full report has asked for a round at 500 already, which is due
+    assert len(of_type(bench.wake(1_500, Timer.ROUND), RoundClosed)) == 1
+    assert len([j for j in bench.states() if bench.states()[j] == ["granted"]]) == 8
+
+
+def test_who_wins_its_gpus_again_is_renewed_and_nothing_else_happens_to_it() -> None:
+    bench = Bench().up(job("a", 8))
+    bench.wake(500, Timer.ROUND)
+    running(bench, "a")
+    before = {x.lease_id for x in bench.arbiter.state.ledger}
+    effects = bench.wake(17_000, Timer.GRID)
+    assert not of_type(effects, RequestDrain)
+    assert not of_type(effects, GrantGpus)
+    assert {x.lease_id for x in bench.arbiter.state.ledger} == before
+    assert {x.end_ms for x in bench.arbiter.state.ledger} == {40_000}
+
+
+def test_a_loser_drains_inside_its_lease_and_the_winner_follows_when_the_gpu_is_released() -> None:
+    bench = Bench().up(job("a", 8, work=1e5))
+    bench.wake(500, Timer.ROUND)
+    running(bench, "a")
+    bench.report(2_000, job("b", 4, gang=4, work=4e4, at=2_000), seq=2)
+    effects = bench.wake(17_000, Timer.GRID)
+    (drain,) = of_type(effects, RequestDrain)
+    assert isinstance(drain, RequestDrain)
+    assert drain.deadline_ms == 20_000
+    assert len(drain.lease_ids) == 4
+    assert bench.states()["b"] == ["waiting"] * 4
+    gone = tuple(
+        container(k, "a", "n0" if k < 4 else "n1", ended=True)
+        for k in range(8)
+        if bench.arbiter.state.ledger.get(drain.lease_ids[0]).node_of_gpu == ("n0" if k < 4 else "n1")  # type: ignore[union-attr]
+    )
+    # Three of the four are gone: the gang is not whole yet, so nothing of it is granted.
+    effects = bench.report(18_000, job("a", 3), containers=gone[:3], seq=drain.seq)
+    assert of_type(effects, WithdrawLeases)
+    assert not of_type(effects, GrantGpus)
+    effects = bench.report(18_500, job("a", 4), containers=gone[3:], seq=drain.seq)
+    (grant,) = of_type(effects, GrantGpus)
+    assert isinstance(grant, GrantGpus)
+    assert {x.job_id for x in grant.leases} == {"b"}
+    assert len(grant.leases) == 4
+    assert {x.end_ms for x in grant.leases} == {40_000}
+    assert {x.start_ms for x in grant.leases} <= {18_000, 18_500}
+
+
+def test_a_drained_gpu_is_not_free_before_a_report_read_after_the_drain_was_applied() -> None:
+    bench = Bench().up(job("a", 2))
+    bench.wake(500, Timer.ROUND)
+    bench.report(1_000, job("a", 0), seq=2)  # it wants nothing any more, and never used what it got
+    (drain,) = of_type(bench.wake(1_500, Timer.TIDY), RequestDrain)
+    assert isinstance(drain, RequestDrain)
+    assert bench.states() == {"a": ["draining", "draining"]}
+    bench.report(1_600, seq=drain.seq - 1)
+    assert bench.states() == {"a": ["draining", "draining"]}  # a container may have slipped in before the drain
+    late = bench.report(1_700, containers=(container(1, "a", "n0"),), seq=drain.seq - 1)
+    assert not of_type(late, WithdrawLeases)
+    bench.report(1_800, seq=drain.seq)
+    assert bench.states() == {"a": ["draining"]}  # the one that the container uses
+    bench.report(1_900, containers=(container(1, "a", "n0", ended=True),), seq=drain.seq)
+    assert bench.states() == {}
+
+
+def test_an_app_that_asks_again_within_a_debounce_keeps_its_leases() -> None:
+    bench = Bench().up(job("a", 2))
+    bench.wake(500, Timer.ROUND)
+    bench.report(1_000, job("a", 0), seq=2)
+    bench.report(1_200, job("a", 2), seq=2)
+    assert not of_type(bench.wake(1_500, Timer.TIDY), RequestDrain)
+    assert bench.states() == {"a": ["granted", "granted"]}
+
+
+def test_short_remainders_are_leased_to_the_end_of_the_following_period() -> None:
+    bench = Bench().up()
+    bench.report(15_900, job("a", 1, at=15_900))
+    bench.wake(15_950, Timer.ROUND)
+    assert [x.end_ms for x in bench.arbiter.state.ledger] == [20_000]  # 4,050 ms left: more than notice + restart cost
+    bench.report(16_000, job("b", 1, at=16_000))
+    bench.wake(16_500, Timer.ROUND)
+    ends = {x.job_id: x.end_ms for x in bench.arbiter.state.ledger}
+    assert ends == {"a": 20_000, "b": 40_000}
+
+
+def test_a_gang_that_does_not_become_whole_in_time_is_handed_back_and_waits_a_lease() -> None:
+    bench = Bench().up(job("g", 4, gang=4))
+    bench.wake(500, Timer.ROUND)
+    bench.report(1_000, job("g", 2, gang=4), containers=(container(1, "g", "n0"), container(2, "g", "n0")), seq=2)
+    (drain,) = of_type(bench.wake(5_500, Timer.GANGS), RequestDrain)
+    assert isinstance(drain, RequestDrain)
+    assert len(drain.lease_ids) == 4
+    assert {x.cause for x in bench.arbiter.state.ledger} == {Cause.GANG_BROKEN}
+    gone = (container(1, "g", "n0", ended=True), container(2, "g", "n0", ended=True))
+    bench.report(6_000, job("g", 4, gang=4), containers=gone, seq=drain.seq)
+    bench.wake(6_500, Timer.ROUND)
+    assert bench.states() == {}
+    bench.report(25_600, job("h", 1, at=25_600))
+    bench.wake(26_100, Timer.ROUND)
+    assert bench.states()["g"] == ["granted"] * 4
+
+
+def test_a_lost_node_ends_its_leases_and_breaks_up_what_is_left_of_its_gangs() -> None:
+    bench = Bench().up(job("g", 8, gang=8))
+    bench.wake(500, Timer.ROUND)
+    running(bench, "g")
+    effects = bench.at(2_000, RmReported(at_ms=2_000, start_id="s1", nodes=(replace(NODES[1], is_lost=True),)))
+    assert {x.node_of_gpu for x in bench.arbiter.state.ledger} == {"n0"}
+    assert {x.state for x in bench.arbiter.state.ledger} == {LeaseState.DRAINING}
+    assert of_type(effects, WithdrawLeases)
+
+
+def test_without_a_listener_no_round_is_held_and_leases_go_on_past_their_ends() -> None:
+    bench = Bench().up(job("a", 8))
+    bench.wake(500, Timer.ROUND)
+    running(bench, "a")
+    bench.at(3_000, RmDetached(at_ms=3_000, start_id="s1"))
+    assert not of_type(bench.wake(17_000, Timer.GRID), RoundClosed)
+    effects = bench.at(25_000, RmAttached(at_ms=25_000, start_id="s1"))
+    assert {x.end_ms for x in bench.arbiter.state.ledger} == {40_000}
+    (sync,) = of_type(effects, SyncLeases)
+    assert isinstance(sync, SyncLeases)
+    assert len(sync.leases) == 8
+    assert not sync.drains
+
+
+def test_after_a_restart_what_is_not_reported_yet_is_not_taken_for_gone() -> None:
+    bench = Bench().up(job("a", 8))
+    bench.wake(500, Timer.ROUND)
+    running(bench, "a")
+    bench.at(3_000, RmAttached(at_ms=3_000, start_id="s2"))
+    bench.at(3_100, RmReported(at_ms=3_100, start_id="s2", is_full=True, jobs=(job("a", 0),)))  # no nodes, no containers
+    bench.wake(3_600, Timer.TIDY)
+    assert bench.states() == {"a": ["active"] * 8}
+    found = tuple(container(k, "a", "n0" if k < 4 else "n1") for k in range(8))
+    bench.at(6_000, RmReported(at_ms=6_000, start_id="s2", nodes=NODES, containers=found))
+    bench.wake(8_100, Timer.TIDY)
+    bench.wake(8_100, Timer.ABSENT)
+    assert bench.states() == {"a": ["active"] * 8}
+
+
+def test_a_node_that_does_not_come_back_after_a_restart_is_lost_in_the_end() -> None:
+    bench = Bench().up(job("a", 8))
+    bench.wake(500, Timer.ROUND)
+    running(bench, "a")
+    bench.at(3_000, RmAttached(at_ms=3_000, start_id="s2"))
+    bench.at(3_100, RmReported(at_ms=3_100, start_id="s2", is_full=True, nodes=NODES[:1], jobs=(job("a", 4),)))
+    bench.wake(8_100, Timer.ABSENT)
+    assert {x.node_of_gpu for x in bench.arbiter.state.ledger} == {"n0"}
+
+
+def test_a_refused_update_is_answered_with_the_full_set() -> None:
+    bench = Bench().up(job("a", 2))
+    bench.wake(500, Timer.ROUND)
+    (sync,) = of_type(bench.at(600, UpdateRefused(at_ms=600, start_id="s1", reason="GAP")), SyncLeases)
+    assert isinstance(sync, SyncLeases)
+    assert len(sync.leases) == 2
+    assert not of_type(bench.at(700, UpdateRefused(at_ms=700, start_id="old", reason="GAP")), SyncLeases)
+
+
+def test_reports_of_a_scheduler_object_that_is_gone_are_not_taken() -> None:
+    bench = Bench().up()
+    assert bench.at(10, RmReported(at_ms=10, start_id="old", is_full=True, jobs=(job("x", 1),))) == []
+    assert "x" not in bench.arbiter.state.jobs
+
+
+def test_use_that_no_lease_covers_is_kept_out_of_the_offer() -> None:
+    bench = Bench().up()
+    foreign = tuple(replace(container(k, "old", "n0"), is_am=k == 0) for k in range(3))
+    bench.report(100, job("a", 8, at=100), containers=foreign)
+    bench.wake(600, Timer.ROUND)
+    assert len(bench.states()["a"]) == 5
+
+
+def test_an_ended_app_gives_everything_back_and_its_rho_is_final() -> None:
+    bench = Bench().up(job("a", 2, work=30_000.0))
+    bench.wake(500, Timer.ROUND)
+    bench.report(600, job("a", 0, work=30_000.0), containers=(container(0, "a", "n0"), container(1, "a", "n0")), seq=2)
+    gone = (container(0, "a", "n0", ended=True), container(1, "a", "n0", ended=True))
+    ended = replace(job("a", 0, work=30_000.0, finished=True), finish_ms=16_000)
+    effects = bench.report(16_000, ended, containers=gone, seq=2)
+    (end,) = [e for e in effects if type(e).__name__ == "AppEnded"]
+    assert (end.finish_ms, end.rho, end.final_status) == (16_000, pytest.approx(16_000 / 20_000), "SUCCEEDED")  # type: ignore[union-attr]
+    (drain,) = of_type(bench.wake(16_500, Timer.TIDY), RequestDrain)
+    assert isinstance(drain, RequestDrain)
+    bench.report(16_600, seq=drain.seq)
+    assert bench.states() == {}
+
+
+def test_equal_events_give_equal_effects() -> None:
+    def once() -> list[str]:
+        bench = Bench().up(job("a", 8), job("b", 4, gang=4))
+        effects = bench.wake(500, Timer.ROUND) + bench.wake(17_000, Timer.GRID)
+        return [tagged(e) for e in effects]
+
+    assert once() == once()
