@@ -66,6 +66,7 @@ public class ThemisScheduler extends CapacityScheduler {
   private Outbox outbox;
   private Tracker tracker;
   private DrainTimer timer;
+  private EntryPoint entryPoint;
   private Gateway gateway;
   private long progressDueMs;
   private Map<ApplicationId, Float> toldProgress = new HashMap<>();
@@ -87,7 +88,7 @@ public class ThemisScheduler extends CapacityScheduler {
       gate.book.start(startId);
       gate.fallback.start(monotonicMs());
       timer = new DrainTimer(gate, new Orders(), ThemisScheduler::monotonicMs);
-      EntryPoint entryPoint = new EntryPoint(startId, gate, outbox, new StateReader(this, gate.ledger), timer, this);
+      entryPoint = new EntryPoint(startId, gate, outbox, new StateReader(this, gate.ledger), timer, this);
       timer.start();
       gateway = Gateway.open(settings.gatewayDir(), startId, entryPoint);
     });
@@ -113,6 +114,11 @@ public class ThemisScheduler extends CapacityScheduler {
   /** For our allocators. */
   Gate gate() {
     return gate;
+  }
+
+  /** What the gateway serves; null before {@link #serviceStart}. */
+  EntryPoint entryPoint() {
+    return entryPoint;
   }
 
   boolean knows(ApplicationId id) {
