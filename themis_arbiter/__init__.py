@@ -3,11 +3,14 @@
 The package follows one idea: a deterministic core decides, a thin shell does. See docs/adr/0001-deterministic-core.md.
 """
 
-from importlib.metadata import PackageNotFoundError, version
 
-try:
-    __version__ = version("themis-arbiter")
-except PackageNotFoundError:  # a source tree that was never installed
-    __version__ = "0+uninstalled"
+def __getattr__(name: str) -> str:
+    """`__version__`, looked up when asked for: tasks import this package in every container and need to start fast."""
+    if name != "__version__":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - see above
 
-__all__ = ["__version__"]
+    try:
+        return version("themis-arbiter")
+    except PackageNotFoundError:  # a source tree that was never installed
+        return "0+uninstalled"
