@@ -23,7 +23,7 @@ from yarn_bridge.gateway import Gateway, GatewayError
 from yarn_bridge.wire import MESSAGE_BYTES_MAX, Teller, WireError, check_size, parse, parse_report, to_json
 
 PROTOCOL: Final = 1
-WAIT_MS: Final = 1_000  # of one call for changes; the plugin's own limit
+WAIT_MS: Final = 250  # of one call for changes: how late the arbiter hears that an update was applied, where nothing changed
 OUTGOING_MAX: Final = 64  # messages that wait for the arbiter
 OUTGOING_S: Final = 10.0  # how long one of them waits before the session counts as stuck
 LOOK_S: Final = 0.2  # how soon a thread that waits sees that the session is over
