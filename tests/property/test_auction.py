@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from math import exp
+from math import ceil, exp
 from pathlib import Path
 from random import Random
 
@@ -121,6 +121,16 @@ def test_a_spent_budget_gives_a_valid_allocation_and_bound(nodes_max: int) -> No
             for payment in outcome.payments:
                 assert payment.share - TOLERANCE <= exact[payment.app_id] <= payment.share_max + TOLERANCE
     assert gaps > 0 or nodes_max >= 30
+
+
+def test_a_bracket_is_rounded_in_the_apps_favour() -> None:
+    wide = 0
+    for seed in (20, 116, 155, 315, 317, 390):
+        auction = seeded_auction(seed)
+        outcome = hold(auction, nodes_max=20)
+        check_outcome(auction, outcome)
+        wide += sum(ceil(p.share * p.won) < ceil(p.share_max * p.won - 1e-6) for p in outcome.payments)
+    assert wide > 0
 
 
 def test_more_nodes_never_hurt() -> None:

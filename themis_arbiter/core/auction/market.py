@@ -8,13 +8,12 @@ Worth is counted in whole quanta of log value, less one for each GPU (`GPU_QUANT
 order, and among equal values the solution of fewer GPUs is the better one, not a matter of rounding.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 from themis_arbiter.core.auction.bid import Bid, Part, Row, Supply
-from themis_arbiter.core.types import AppId, CoreError, JobId, Locality, NodeName, RackName
+from themis_arbiter.core.types import CoreError, JobId, Locality, NodeName, RackName
 
 LOG_QUANTUM: Final = 1e-10  # log values that differ by less are equal
 GPU_QUANTA: Final = 1 << 14  # more than the GPUs of any supply, so that no number of GPUs outweighs one quantum
@@ -135,11 +134,6 @@ class Market:
         self.needs: list[Need] = []  # by id
         self._ids: dict[Need, int] = {}
         self.options = [self._options(bid) for bid in self.bids]
-
-    @cached_property
-    def index(self) -> Mapping[AppId, int]:
-        """Positions of the bids."""
-        return {bid.app_id: k for k, bid in enumerate(self.bids)}
 
     def need_id(self, need: Need) -> int:
         """The id of a need; ids follow the order in which needs were first met, bids by app."""

@@ -57,11 +57,6 @@ class Budget:
         self.used += nodes
         return self.used <= self.nodes_max
 
-    @property
-    def is_spent(self) -> bool:
-        """Whether nothing is left."""
-        return self.used >= self.nodes_max
-
 
 class Packer:
     """Answers about one market's needs, remembered."""

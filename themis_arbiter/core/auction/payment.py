@@ -19,6 +19,7 @@ from themis_arbiter.core.auction.solver import SOLVER_NODES_MAX, Found, Solver, 
 from themis_arbiter.core.topology import Topology
 from themis_arbiter.core.types import AppId, GpuId, JobId, NodeName
 
+LEFT_OUT_NODES_MIN: Final = 4_000  # of each search without a winner, so that all of them end in a few times one solve
 SHARE_SLACK: Final = 1e-6  # of a GPU: a share that is whole but for rounding is whole
 
 
@@ -43,19 +44,21 @@ def partial_allocation(
 ) -> Outcome:
     """Hold the auction. `gangs`: the fewest GPUs that a job runs on; one that is not named runs on any number.
 
-    `nodes_max` bounds the search for the winners and each of the searches without one of them. Without `payments` every
-    winner keeps all that it wins (share 1).
+    `nodes_max` bounds the search for the winners; the searches without one of them share as much again, but each may
+    use LEFT_OUT_NODES_MIN or `nodes_max`, whichever is less. Without `payments` every winner keeps all that it wins.
     """
     solver = Solver(bids, supply)
     found = solver.solve(nodes_max)
     solution = solver.solution(found)
     rows = {bid.app_id: bid.rows for bid in bids}
+    winners = max(1, len(found.choice))
+    left_out_nodes = min(nodes_max, max(LEFT_OUT_NODES_MIN, nodes_max // winners))
     kept: dict[AppId, Placement] = {}
     paid: list[Payment] = []
     for win in solution.wins:
         if win.row == 0:
             continue
-        low, high = _share(solver, found, solution, win.app_id, nodes_max) if payments else (1.0, 1.0)
+        low, high = _share(solver, found, solution, win.app_id, left_out_nodes) if payments else (1.0, 1.0)
         won = sum(len(gpus) for gpus in win.gpus.values())
         target = max(1, ceil(high * won - SHARE_SLACK))
         kept[win.app_id] = keep_share(rows[win.app_id][win.row].parts, win, target, gangs, supply.topology)
