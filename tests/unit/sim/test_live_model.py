@@ -181,6 +181,16 @@ def test_a_restart_forgets_kills_that_were_ordered() -> None:
     assert world.done_s("j") == pytest.approx(6.1)
 
 
+def test_a_full_set_that_does_not_drain_calls_the_kill_off() -> None:
+    world = World(job("j", on_lease_end=OnLeaseEnd.NEVER))
+    world.lease("j", "n0", 1)
+    world.pass_time(1_000)
+    world.drain("j", "n0", 1, 1_000)
+    world.teller.sync(*world.teller.leases("j", "n0", 1))
+    world.pass_time(5_000)
+    assert world.view.running("j") == 1
+
+
 def test_a_second_arbiter_is_not_told_the_firsts_numbers() -> None:
     world = World(job("j", gpus=4))
     world.lease("j", "n0", 1)
