@@ -11,6 +11,7 @@ import random
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
@@ -23,6 +24,7 @@ from yarn_bridge.wire import Teller
 
 BACKOFF_S_MIN: Final = 0.2
 BACKOFF_S_MAX: Final = 5.0
+GOOD_SESSION_S: Final = 5.0  # after so long the next try comes soon again
 STOP_S: Final = 2.5  # after which stopping is over, whatever still runs
 ARBITERS_MAX: Final = 16
 EXIT_OK: Final = 0
@@ -70,7 +72,6 @@ class Bridge:
         self._teller = Teller(_log)
         self._stop = threading.Event()
         self._relay: Relay | None = None
-        self.sessions = 0  # that an arbiter took, so far
 
     def run(self) -> None:
         """Relay until `stop`. Errors: InsecureGatewayError, which only a person can put right."""
@@ -93,20 +94,22 @@ class Bridge:
         except GatewayError as err:
             self._teller.tell(type(err).__name__, f"waiting for the plugin: {err}")
             return
+        began_s = time.monotonic()
         with self._open(address, arbiter) as relay:
             reason = relay.run()
-            if relay.is_attached:
-                self.sessions += 1
-                self._backoff.reset()
+        # A session that an arbiter takes and that fails at once, again and again, is not a good one.
+        if relay.is_attached and time.monotonic() - began_s >= GOOD_SESSION_S:
+            self._backoff.reset()
         if not self._stop.is_set():
             self._teller.tell("session", f"session with {arbiter} over: {reason}; trying again")
 
     @contextlib.contextmanager
     def _open(self, address: GatewayAddress, arbiter: str) -> Iterator[Relay]:
+        channel = open_channel(arbiter, self._credentials)
         relay = Relay(
             reports=Py4JGateway(address),
             leases=Py4JGateway(address),
-            channel=open_channel(arbiter, self._credentials),
+            channel=channel,
             start_id=address.start_id,
             teller=self._teller,
         )
@@ -118,6 +121,7 @@ class Bridge:
         finally:
             relay.end("the session is over")
             self._relay = None
+            channel.close()
 
 
 def parse_arbiters(text: str) -> tuple[str, ...]:

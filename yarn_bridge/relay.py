@@ -56,11 +56,16 @@ def open_channel(address: str, credentials: grpc.ChannelCredentials | None = Non
 
 
 class Relay:
-    """One session. `reports` and `leases` are connections to the same plugin, `start_id` is what its file promises."""
+    """One session. `reports` and `leases` are connections to the same plugin, `start_id` is what its file promises.
+
+    Whoever opened `channel` closes it, after `run` has returned.
+    """
 
     def __init__(self, *, reports: Gateway, leases: Gateway, channel: grpc.Channel, start_id: str, teller: Teller) -> None:
         self._reports, self._leases = reports, leases
-        self._channel, self._start_id, self._teller = channel, start_id, teller
+        self._start_id, self._teller = start_id, teller
+        self._stub = cluster_pb2_grpc.ClusterServiceStub(channel)
+        self._call: grpc.Call | None = None
         self._outgoing: queue.Queue[pb.BridgeMessage] = queue.Queue(OUTGOING_MAX)
         self._over = threading.Event()
         self._lock = threading.Lock()
@@ -73,8 +78,7 @@ class Relay:
         try:
             hello = self._hello()
             snapshot = self._snapshot()
-            stub = cluster_pb2_grpc.ClusterServiceStub(self._channel)
-            answers = stub.Attach(self._messages())
+            answers = self._attach()
             hearing = threading.Thread(target=self._hear, args=(answers,), name="themis-bridge-hear", daemon=True)
             hearing.start()
             self._put(pb.BridgeMessage(hello=hello))
@@ -95,10 +99,20 @@ class Relay:
                 return
             self._reason = reason
             self._over.set()
-        # Each of these wakes a thread that waits.
+            call = self._call
+        # Each of these wakes a thread that waits. The channel stays open: gRPC crashes where a closed one is used.
         self._reports.close()
         self._leases.close()
-        self._channel.close()
+        if call is not None:
+            call.cancel()
+
+    def _attach(self) -> Iterator[pb.ArbiterMessage]:
+        with self._lock:
+            if self._over.is_set():
+                raise GatewayError("the session is over")
+            answers = self._stub.Attach(self._messages())
+            self._call = answers
+            return answers
 
     def _hello(self) -> pb.Hello:
         hello = parse(pb.Hello(), self._reports.hello())
@@ -158,8 +172,6 @@ class Relay:
             self.end(_status(err))
         except (GatewayError, WireError) as err:
             self.end(str(err))
-        except ValueError:
-            self.end("the channel was closed")  # so says gRPC where a call meets a closed channel
         finally:
             self.end("the bridge failed to hear the arbiter")
 

@@ -1,5 +1,6 @@
 """The whole bridge between a plugin behind a Py4J server and the arbiter's own service, over real sockets."""
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +16,7 @@ from themis_arbiter.core.events import RmAttached, RmDetached, RmReported, Updat
 from yarn_bridge import daemon, relay
 from yarn_bridge.daemon import BACKOFF_S_MAX, Backoff, Bridge, parse_arbiters
 from yarn_bridge.gateway import InsecureGatewayError
+from yarn_bridge.wire import Teller
 
 
 @pytest.fixture
@@ -237,3 +239,12 @@ def test_waits_grow_to_a_bound_and_are_the_seeds() -> None:
 def test_addresses_that_are_none(text: str) -> None:
     with pytest.raises(ValueError, match="arbiter"):
         parse_arbiters(text)
+
+
+def test_a_session_that_ends_before_it_began_says_so(serving: Serving, plugin: FakePlugin) -> None:
+    with serving.channel() as channel:
+        teller = Teller(logging.getLogger("test"))
+        session = relay.Relay(reports=plugin, leases=plugin, channel=channel, start_id=plugin.start_id, teller=teller)
+        session.end("stopped")
+        assert session.run() == "stopped"
+    assert serving.engine.events == []
