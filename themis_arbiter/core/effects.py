@@ -1,7 +1,8 @@
 """Everything the arbiter can want done. The driver performs effects in order and journals them.
 
-Effects that change what the ResourceManager's gate admits (`Sync`, `Grant`, `Withdraw`, `Drain`) are numbered by `seq` within a
-start id and are only ever emitted in answer to `LeasesPersisted` (persist before act).
+Effects that change what the ResourceManager's gate admits (`Sync`, `Grant`, `Withdraw`, `Drain`) are numbered by `seq`, which
+rises for as long as this arbiter leads, whoever listens; they are only ever emitted in answer to `LeasesPersisted` (persist
+before act).
 """
 
 from collections.abc import Mapping
@@ -22,7 +23,7 @@ class PersistLeases:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncLeases:
-    """Tell the gate all leases it shall honour; those in DRAINING admit nothing new. Starts the numbering anew."""
+    """Tell the gate all leases it shall honour; those in DRAINING admit nothing new. Numbers go on from it."""
 
     epoch: Epoch
     start_id: str

@@ -306,19 +306,19 @@ def _sync(state: State) -> None:
     """Tell the gate everything."""
     assert state.rm is not None
     state.rm.is_synced = True
-    state.rm.seq += 1
+    state.update_seq += 1
     told = (LeaseState.GRANTED, LeaseState.ACTIVE, LeaseState.DRAINING)
     leases = sorted((x for x in state.ledger if x.state in told), key=lambda x: x.lease_id)
     drains = []
     for lease in leases:
         if lease.state is LeaseState.DRAINING:
-            state.drain_seq[lease.lease_id] = state.rm.seq
+            state.drain_seq[lease.lease_id] = state.update_seq
             drains.append((lease.lease_id, state.deadlines.setdefault(lease.lease_id, lease.end_ms)))
     state.emit(
         SyncLeases(
             epoch=state.epoch,
             start_id=state.rm.start_id,
-            seq=state.rm.seq,
+            seq=state.update_seq,
             leases=tuple(leases),
             drains=tuple(drains),
         )

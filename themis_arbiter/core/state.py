@@ -30,7 +30,6 @@ class RmLink:
     """The scheduler object that listens, and what it has been told."""
 
     start_id: str
-    seq: int = 0
     applied_seq: int = 0
     is_synced: bool = False  # the full set of leases has been sent
     is_known: bool = False  # its full report has come
@@ -66,6 +65,7 @@ class State:
     absent: dict[NodeName, Millis] = field(default_factory=dict)  # nodes not named lately, lost from then on
     rm: RmLink | None = None
     last_start_id: str = ""
+    update_seq: int = 0  # of the last lease update; rises for as long as this arbiter leads, whoever listens
     pending: deque[Pending] = field(default_factory=deque)
     persisted: set[LeaseId] = field(default_factory=set)  # new leases that are stored but not yet granted
     drain_seq: dict[LeaseId, int] = field(default_factory=dict)  # which update told the gate to drain them
@@ -132,8 +132,8 @@ class State:
         """The number of the next lease update; None where nobody would hear it (a sync will tell all later)."""
         if self.rm is None or not self.rm.is_synced:
             return None
-        self.rm.seq += 1
-        return self.rm.seq
+        self.update_seq += 1
+        return self.update_seq
 
     def moved(self, moved: Moved) -> Lease:
         """Tell observers of a transition; returns the lease as it is now."""
