@@ -63,10 +63,31 @@ public class GatedPlacementAllocator<N extends SchedulerNode> extends LocalityAp
     return isCandidate && isOpen(node);
   }
 
+  /**
+   * A lease has chosen the node already, so YARN's wait for a better one would only waste it; and as YARN counts waiting
+   * in visits to candidate nodes, which are few here, it would last up to 40 heartbeats of one node. One location is what
+   * YARN does not wait for. Asks that do not relax locality stay strict.
+   */
+  @Override
+  public int getUniqueLocationAsks() {
+    int locations = super.getUniqueLocationAsks();
+    try {
+      boolean isLed = gate != null && gate.fallback.mode() == Fallback.Mode.LEASES;
+      return isLed && locations > 1 && gpus() > 0 && !isForAm() ? 1 : locations;
+    } catch (Throwable t) {
+      Guard.caught("getUniqueLocationAsks", t);
+      return locations;
+    }
+  }
+
+  private int gpus() {
+    return Gpus.of(getPendingAsk(ResourceRequest.ANY).getPerAllocationResource());
+  }
+
   private boolean isOpen(SchedulerNode node) {
     int gpus = 0;
     try {
-      gpus = Gpus.of(getPendingAsk(ResourceRequest.ANY).getPerAllocationResource());
+      gpus = gpus();
       if (gpus == 0 || isForAm()) {
         return true;
       }

@@ -54,13 +54,12 @@ final class Outbox {
     note(kind, id, null);
   }
 
-  /** Notes a change; a later one of the same entity replaces it, tombstone and all. */
+  /** Notes a change; a later one of the same entity replaces it. What has ended stays so: its tombstone is kept. */
   synchronized void note(Kind kind, String id, Object tombstone) {
     Long old = seqByKey.put(kind.name() + ' ' + id, ++seq);
-    if (old != null) {
-      bySeq.remove(old);
-    }
-    bySeq.put(seq, new Entry(kind, id, tombstone));
+    Entry before = old == null ? null : bySeq.remove(old);
+    Object end = tombstone == null && before != null ? before.tombstone : tombstone;
+    bySeq.put(seq, new Entry(kind, id, end));
     if (bySeq.size() > max) {
       Map.Entry<Long, Entry> oldest = bySeq.pollFirstEntry();
       droppedSeq = oldest.getKey();

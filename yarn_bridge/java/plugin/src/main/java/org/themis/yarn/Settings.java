@@ -11,6 +11,8 @@ final class Settings {
 
   static final long FALLBACK_AFTER_MS_DEFAULT = 120_000;
   static final int OUTBOX_MAX_DEFAULT = 20_000;
+  /** 300 MB of heap, about. */
+  static final int OUTBOX_MAX_MAX = 1_000_000;
 
   /** Leases in force at once; 4,000 nodes of 16 GPUs fit. */
   static final int LEASES_MAX = 65_536;
@@ -44,16 +46,23 @@ final class Settings {
    * @throws IllegalArgumentException naming the key, where a value is unusable: the ResourceManager then does not start
    */
   static Settings from(Configuration conf) {
-    long afterMs = conf.getLong(FALLBACK_AFTER_MS, FALLBACK_AFTER_MS_DEFAULT);
-    int outboxMax = conf.getInt(OUTBOX_MAX, OUTBOX_MAX_DEFAULT);
-    if (afterMs < 0) {
-      throw new IllegalArgumentException(FALLBACK_AFTER_MS + " must be 0 or more: " + afterMs);
-    }
-    if (outboxMax < 1) {
-      throw new IllegalArgumentException(OUTBOX_MAX + " must be 1 or more: " + outboxMax);
-    }
+    long afterMs = number(conf, FALLBACK_AFTER_MS, FALLBACK_AFTER_MS_DEFAULT, 0, Integer.MAX_VALUE);
+    int outboxMax = (int) number(conf, OUTBOX_MAX, OUTBOX_MAX_DEFAULT, 1, OUTBOX_MAX_MAX);
     return new Settings(conf.getTrimmed(GATEWAY_DIR, ""),
         kindOf(conf.getTrimmed(FALLBACK, "pass_through")), afterMs, outboxMax);
+  }
+
+  private static long number(Configuration conf, String key, long absent, long min, long max) {
+    String text = conf.getTrimmed(key, String.valueOf(absent));
+    try {
+      long value = Long.parseLong(text);
+      if (value >= min && value <= max) {
+        return value;
+      }
+    } catch (NumberFormatException e) {
+      // Said below, with the key.
+    }
+    throw new IllegalArgumentException(key + " must be a whole number from " + min + " to " + max + ": " + text);
   }
 
   private static Fallback.Kind kindOf(String text) {

@@ -29,10 +29,11 @@ class OutboxTest {
   }
 
   @Test
-  void aLaterStateReplacesTheTombstone() throws Exception {
+  void whatHasEndedStaysSo() throws Exception {
     Object end = new Object();
     outbox.note(Outbox.Kind.CONTAINER, "c1");
     outbox.note(Outbox.Kind.CONTAINER, "c1", end);
+    outbox.note(Outbox.Kind.CONTAINER, "c1");
     Outbox.Batch batch = outbox.changes(0, 0, 10);
     assertEquals(1, batch.entries.size());
     assertSame(end, batch.entries.get(0).tombstone);

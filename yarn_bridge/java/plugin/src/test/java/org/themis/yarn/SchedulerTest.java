@@ -179,6 +179,28 @@ class SchedulerTest {
   }
 
   @Test
+  void aLeaseIsNotKeptWaitingForLocality() throws Exception {
+    YarnConfiguration conf = configuration();
+    conf.setInt(CapacitySchedulerConfiguration.NODE_LOCALITY_DELAY, 40);
+    start(conf);
+    for (int i = 3; i <= 40; i++) {
+      rm.registerNode("127.0.1." + i + ":1234", resource(NODE_MB, NODE_VCORES, 4));
+    }
+    MockAM am = application(nm1);
+    apply(leases(app(am), N2, 1));
+    List<ResourceRequest> asks = new ArrayList<>();
+    for (String place : new String[] {N1, "127.0.1.3", "127.0.1.4", "/default-rack", ResourceRequest.ANY}) {
+      asks.add(ResourceRequest.newInstance(Priority.newInstance(1), place, resource(256, 1), 20));
+    }
+    am.allocate(asks, new ArrayList<>());
+    nm2.nodeHeartbeat(true);
+    rm.drainEvents();
+    List<Container> got = am.allocate(new ArrayList<>(), new ArrayList<>()).getAllocatedContainers();
+    assertEquals(1, got.size(), "at the first heartbeat of the leased node");
+    assertEquals(N2, got.get(0).getNodeId().getHost());
+  }
+
+  @Test
   void withoutGpusAndForAmsThereIsNoGate() throws Exception {
     start(configuration());
     MockAM am = application(nm1);
