@@ -23,6 +23,8 @@ public final class EntryPoint {
   private final StateReader reader;
   private final DrainTimer timer;
   private final ThemisScheduler scheduler;
+  /** What the last report claimed; a reader is not kept waiting while there is a newer stamp to tell. */
+  private volatile Stamps.Stamp toldStamp = Stamps.Stamp.NONE;
 
   EntryPoint(String startId, Gate gate, Outbox outbox, StateReader reader, DrainTimer timer,
       ThemisScheduler scheduler) {
@@ -49,13 +51,26 @@ public final class EntryPoint {
 
   /** Everything alive: a full Report. */
   public byte[] snapshot() throws IOException {
-    return reader.snapshot(startId, outbox.seq());
+    Stamps.Stamp stamp = gate.stamps.current();
+    toldStamp = stamp;
+    return reader.snapshot(startId, outbox.seq(), stamp);
   }
 
-  /** What changed after {@code afterSeq}: a Report. Waits up to {@code waitMs} (at most 1,000) for a first change. */
+  /**
+   * What changed after {@code afterSeq}: a Report. Waits up to {@code waitMs} (at most 1,000) for a first change, or for
+   * a lease update to be applied.
+   */
   public byte[] changes(long afterSeq, int waitMs) throws IOException, InterruptedException {
-    int wait = Math.max(0, Math.min(waitMs, Settings.WAIT_MS_MAX));
-    return reader.changes(startId, outbox.changes(afterSeq, wait, Settings.CHANGES_PER_REPORT_MAX));
+    boolean hasNews = !gate.stamps.current().isSameAs(toldStamp);
+    outbox.await(afterSeq, hasNews ? 0 : Math.max(0, Math.min(waitMs, Settings.WAIT_MS_MAX)));
+    // The stamp before the changes: what is read after it shows every container of the leases before it.
+    Stamps.Stamp stamp = gate.stamps.current();
+    Outbox.Batch batch = outbox.changes(afterSeq, 0, Settings.CHANGES_PER_REPORT_MAX);
+    if (batch.entries.size() == Settings.CHANGES_PER_REPORT_MAX) {
+      stamp = toldStamp; // what is left out of this report may be one of those containers
+    }
+    toldStamp = stamp;
+    return reader.changes(startId, batch, stamp);
   }
 
   /** Takes a LeaseUpdate whole or not at all: a LeaseReply. One at a time, so that the log tells the true order. */
@@ -77,6 +92,8 @@ public final class EntryPoint {
     }
     gate.fallback.signOfLife(System.nanoTime() / 1_000_000, gate.book.hasFull());
     timer.accept(outcome.changes);
+    gate.stamps.applied(outcome.reply.epoch, outcome.reply.seq);
+    outbox.poke();
     log(update, outcome.changes);
     return Wire.bytes(outcome.reply);
   }

@@ -11,6 +11,7 @@ final class Gate {
   final LeaseBook book;
   final GpuLedger ledger;
   final Fallback fallback;
+  final Stamps stamps = new Stamps();
 
   /** How often each hook was asked and said no; by them a test sees that a newer YARN still calls the right one. */
   final AtomicLong prechecks2 = new AtomicLong();

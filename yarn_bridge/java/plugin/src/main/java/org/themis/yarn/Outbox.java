@@ -44,6 +44,7 @@ final class Outbox {
   private final TreeMap<Long, Entry> bySeq = new TreeMap<>();
   private long seq;
   private long droppedSeq;
+  private long pokes;
   private boolean isClosed;
 
   Outbox(int max) {
@@ -72,6 +73,29 @@ final class Outbox {
     return seq;
   }
 
+  /** Ends the waits that are on: there is something to tell that is no entity's change. */
+  synchronized void poke() {
+    pokes++;
+    notifyAll();
+  }
+
+  /**
+   * Waits up to {@code waitMs} for a change after {@code afterSeq}, or for a poke.
+   *
+   * @throws InterruptedException where the waiting thread is told to stop
+   */
+  synchronized void await(long afterSeq, int waitMs) throws InterruptedException {
+    long endNanos = System.nanoTime() + waitMs * 1_000_000L;
+    long pokesBefore = pokes;
+    while (afterSeq == seq && pokes == pokesBefore && !isClosed) {
+      long leftMs = (endNanos - System.nanoTime() + 999_999) / 1_000_000;
+      if (leftMs <= 0) {
+        return;
+      }
+      wait(leftMs);
+    }
+  }
+
   /** Ends every wait: the activation is over. */
   synchronized void close() {
     isClosed = true;
@@ -84,14 +108,7 @@ final class Outbox {
    * @throws InterruptedException where the waiting thread is told to stop
    */
   synchronized Batch changes(long afterSeq, int waitMs, int limit) throws InterruptedException {
-    long endNanos = System.nanoTime() + waitMs * 1_000_000L;
-    while (afterSeq == seq && !isClosed) {
-      long leftMs = (endNanos - System.nanoTime() + 999_999) / 1_000_000;
-      if (leftMs <= 0) {
-        break;
-      }
-      wait(leftMs);
-    }
+    await(afterSeq, waitMs);
     // A number that we never gave out is from another activation.
     if (afterSeq < droppedSeq || afterSeq > seq) {
       return new Batch(seq, true, new ArrayList<>());

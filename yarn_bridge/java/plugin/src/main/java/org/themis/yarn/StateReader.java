@@ -69,9 +69,10 @@ final class StateReader {
   }
 
   /** Everything alive. {@code seq} must have been read before: what changes meanwhile is then told again. */
-  byte[] snapshot(String startId, long seq) throws IOException {
+  byte[] snapshot(String startId, long seq, Stamps.Stamp stamp) throws IOException {
     return Wire.bytes(json -> {
       writeHead(json, startId, seq, true, false);
+      writeStamp(json, stamp);
       json.writeArrayFieldStart("nodes");
       for (FiCaSchedulerNode node : scheduler.getAllNodes()) {
         writeNode(json, node);
@@ -90,9 +91,11 @@ final class StateReader {
     });
   }
 
-  byte[] changes(String startId, Outbox.Batch batch) throws IOException {
+  /** What changed. {@code stamp} must have been taken before the batch was. */
+  byte[] changes(String startId, Outbox.Batch batch, Stamps.Stamp stamp) throws IOException {
     return Wire.bytes(json -> {
       writeHead(json, startId, batch.seq, false, batch.needsResync);
+      writeStamp(json, stamp);
       json.writeArrayFieldStart("nodes");
       for (Outbox.Entry entry : of(batch, Outbox.Kind.NODE)) {
         writeNode(json, entry.id);
@@ -119,6 +122,11 @@ final class StateReader {
       }
     }
     return entries;
+  }
+
+  private static void writeStamp(JsonGenerator json, Stamps.Stamp stamp) throws IOException {
+    json.writeNumberField("lease_epoch", stamp.epoch);
+    json.writeNumberField("lease_seq", stamp.seq);
   }
 
   private static void writeHead(JsonGenerator json, String startId, long seq, boolean isFull, boolean needsResync)

@@ -29,19 +29,21 @@ import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.fica.FiCaS
 final class Tracker {
   /** What {@link #before} found out about a proposal, for {@link #after}. A value. */
   static final class Ticket {
-    static final Ticket PLAIN = new Ticket(0, false, false, true);
-    static final Ticket REFUSED = new Ticket(0, false, false, false);
+    static final Ticket PLAIN = new Ticket(0, false, false, true, Stamps.NO_FLIGHT);
+    static final Ticket REFUSED = new Ticket(0, false, false, false, Stamps.NO_FLIGHT);
     final int gpus;
     final boolean isAm;
     /** The gate counted the GPUs already. */
     final boolean isCounted;
     final boolean isAdmitted;
+    final long flight;
 
-    Ticket(int gpus, boolean isAm, boolean isCounted, boolean isAdmitted) {
+    Ticket(int gpus, boolean isAm, boolean isCounted, boolean isAdmitted, long flight) {
       this.gpus = gpus;
       this.isAm = isAm;
       this.isCounted = isCounted;
       this.isAdmitted = isAdmitted;
+      this.flight = flight;
     }
   }
 
@@ -99,19 +101,28 @@ final class Tracker {
   private Ticket admit(SchedulerContainer<FiCaSchedulerApp, FiCaSchedulerNode> container, int gpus) {
     FiCaSchedulerApp attempt = container.getSchedulerApplicationAttempt();
     if (attempt.isWaitingForAMContainer()) {
-      return new Ticket(gpus, true, false, true);
+      return new Ticket(gpus, true, false, true, Stamps.NO_FLIGHT);
     }
     ApplicationId app = attempt.getApplicationId();
     String node = container.getSchedulerNode().getNodeName();
     gate.commits.incrementAndGet();
     if (container.isAllocated()) {
-      if (gate.reserve(app, node, gpus)) {
-        return new Ticket(gpus, false, true, true);
+      long flight = gate.stamps.begin();
+      boolean isReserved = false;
+      try {
+        isReserved = gate.reserve(app, node, gpus);
+        if (isReserved) {
+          return new Ticket(gpus, false, true, true, flight);
+        }
+      } finally {
+        if (!isReserved) {
+          gate.stamps.land(flight);
+        }
       }
       gate.commitRefusals.incrementAndGet();
     } else {
       if (gate.fits(app, node, gpus)) {
-        return new Ticket(gpus, false, false, true);
+        return new Ticket(gpus, false, false, true, Stamps.NO_FLIGHT);
       }
       gate.reservationRefusals.incrementAndGet();
     }
@@ -120,13 +131,17 @@ final class Tracker {
 
   /** Books what a commit did, or takes back what the gate counted for it. */
   void after(Ticket ticket, ResourceCommitRequest<FiCaSchedulerApp, FiCaSchedulerNode> request, boolean isDone) {
-    if (request.anythingAllocatedOrReserved()) {
-      ContainerAllocationProposal<FiCaSchedulerApp, FiCaSchedulerNode> proposal =
-          request.getFirstAllocatedOrReservedContainer();
-      settle(ticket, proposal.getAllocatedOrReservedContainer(), isDone);
-      endReleased(proposal.getToRelease());
+    try {
+      if (request.anythingAllocatedOrReserved()) {
+        ContainerAllocationProposal<FiCaSchedulerApp, FiCaSchedulerNode> proposal =
+            request.getFirstAllocatedOrReservedContainer();
+        settle(ticket, proposal.getAllocatedOrReservedContainer(), isDone);
+        endReleased(proposal.getToRelease());
+      }
+      endReleased(request.getContainersToRelease());
+    } finally {
+      gate.stamps.land(ticket.flight);
     }
-    endReleased(request.getContainersToRelease());
   }
 
   private void settle(Ticket ticket, SchedulerContainer<FiCaSchedulerApp, FiCaSchedulerNode> container,

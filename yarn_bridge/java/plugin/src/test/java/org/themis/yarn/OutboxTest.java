@@ -82,4 +82,19 @@ class OutboxTest {
       other.shutdownNow();
     }
   }
+
+  @Test
+  void aPokeEndsAWaitThatIsOnAndChangesNothing() throws Exception {
+    ExecutorService other = Executors.newSingleThreadExecutor();
+    try {
+      Future<Outbox.Batch> waiting = other.submit(() -> outbox.changes(0, 60_000, 10));
+      while (!waiting.isDone()) {
+        outbox.poke();
+        Thread.sleep(5);
+      }
+      assertEquals(0, waiting.get(10, TimeUnit.SECONDS).seq);
+    } finally {
+      other.shutdownNow();
+    }
+  }
 }

@@ -327,6 +327,23 @@ class SchedulerTest {
   }
 
   @Test
+  void reportsTellTheLastUpdateThatTheyWereMadeUnder() throws Exception {
+    start(configuration());
+    MockAM am = application(nm1);
+    assertEquals(0, snapshot().get("lease_seq").longValue(), "none yet");
+    apply(leases(app(am), N2, 2));
+    JsonNode full = snapshot();
+    assertEquals(1, full.get("lease_seq").longValue());
+    assertTrue(full.get("lease_epoch").longValue() > 0);
+    JsonNode drained = apply("'drains': [{'lease_ids': ['l0'], 'kill_in_ms': 60000}]");
+    // Nothing else changed, so a reader that waits has to be woken for it.
+    long began = System.nanoTime();
+    JsonNode told = JSON.readTree(scheduler().entryPoint().changes(full.get("seq").longValue(), 1_000));
+    assertTrue(System.nanoTime() - began < 900_000_000L, "it waited");
+    assertEquals(drained.get("seq").longValue(), told.get("lease_seq").longValue());
+  }
+
+  @Test
   void endsAreTold() throws Exception {
     start(configuration());
     MockAM am = application(nm1);
