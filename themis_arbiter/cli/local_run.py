@@ -215,7 +215,8 @@ def tell_account(account: Account, more: Mapping[str, Any], out: TextIO) -> None
     for problem in account.problems:
         print(f"WRONG      {problem}", file=out)
     if not account.problems:
-        print("every app finished, every unit of work was done once, no invariant was broken", file=out)
+        counted = ", every unit of work was done once" if any(app.counts for app in account.apps) else ""
+        print(f"every app finished{counted}, no invariant was broken", file=out)
     out.flush()
 
 

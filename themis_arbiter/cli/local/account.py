@@ -95,7 +95,7 @@ def moves(facts: JournalFacts) -> int:
 
 def most_held(stays: Sequence[ContainerStay]) -> dict[str, int]:
     """GPUs by node at the moment when the containers held the most together."""
-    held = {n: total((s.allocated_ms, s.ended_ms, s.gpus) for s in stays if s.node == n) for n in {s.node for s in stays}}
+    held = {n: total((s.allocated_ms, s.left_ms, s.gpus) for s in stays if s.node == n) for n in {s.node for s in stays}}
     times = sorted({t for each in held.values() for t in each.times})
     best_ms: Millis = max(times, key=lambda t: (sum(each.at(t) for each in held.values()), -t), default=0)
     return {node: each.at(best_ms) for node, each in sorted(held.items()) if each.at(best_ms)}
