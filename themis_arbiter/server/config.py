@@ -70,7 +70,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("debounce", values.duration, "1 s", "How long changes are gathered before an auction round is held."),
     Setting("rho_floor", values.duration, "600 s", "Shortest t_independent that rho divides by."),
     Setting("restart_cost", values.duration, "40 s", "What a job loses when its GPUs change or it resumes."),
-    Setting("tick", values.duration, "60 s", "The least time that a job passed over waits for its next chance."),
+    Setting("tick", values.duration, "300 s", "How long a job that is passed over waits for its next chance."),
     Setting("gang_wait", values.duration, "10 s", "A gang whose containers are not whole by then is handed back."),
     Setting("policy", values.choice(sorted(POLICIES), POLICIES_LATER), "themis", "Who gets which GPUs."),
     Setting("fairness_knob", values.fraction, 0.8, "f of the `paper` policy; other policies do not read it."),

@@ -14,6 +14,7 @@ from xml.sax.saxutils import escape
 from yarn_bridge.local.jars import HADOOP_VERSION, LocalYarnError
 from yarn_bridge.local.reaper import MARK_VARIABLE
 
+OFFSWITCH_ASSIGNMENTS: Final = 16  # containers that one heartbeat may place; no node here has more GPUs
 CAPACITY_SCHEDULER: Final = "org.apache.hadoop.yarn.server.resourcemanager.scheduler.capacity.CapacityScheduler"
 THEMIS_SCHEDULER: Final = "org.themis.yarn.ThemisScheduler"
 DOMINANT_CALCULATOR: Final = "org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"
@@ -212,6 +213,8 @@ def _capacity(config: LocalYarnConfig) -> dict[str, str]:
         f"{base}.resource-calculator": DOMINANT_CALCULATOR,
         # A relaxed ask is served at the first heartbeat of any node that fits.
         f"{base}.node-locality-delay": "-1",
+        # Else a gang of asks that relax locality would start at one container a heartbeat and node.
+        f"{base}.per-node-heartbeat.maximum-offswitch-assignments": str(OFFSWITCH_ASSIGNMENTS),
         f"{base}.rack-locality-additional-delay": "0",
         f"{base}.root.queues": ",".join(config.queues),
     }
