@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.support.local_run import LocalRun
+from tests.support.runs import LocalRun
 from themis_arbiter.agent.verify import verify_counts
 from themis_arbiter.cli.local.account import moves, run_bounds
 from themis_arbiter.cli.local.samples import CLUSTER, SAMPLES
@@ -76,7 +76,8 @@ def test_the_account_agrees_with_the_log_and_the_journal(local_run: LocalRun) ->
     for app in local_run.summary["apps"]:
         assert app["leases_granted"] == granted[app["app_id"]] == app["leases_ended"]
         own = [s for s in stays if s.job_id == app["job_id"]]
-        gpu_s = sum(s.gpus * ((s.left_ms or facts.last_ms) - s.allocated_ms) for s in own) / 1_000
+        # Only running containers are served; one that never ran is not.
+        gpu_s = sum(s.gpus * ((s.left_ms or facts.last_ms) - (s.running_ms or s.left_ms or 0)) for s in own) / 1_000
         assert app["gpu_s"] == pytest.approx(gpu_s, rel=0.1)
         assert app["rho"] == pytest.approx(app["t_shared_s"] / app["t_independent_s"], rel=0.01)
         assert app["t_independent_s"] >= local_run.settings.rho_floor_ms / 1_000

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from tests.support.local_run import LocalRun
 from tests.support.naive_fluid import NaiveApp, naive_finishes
 from tests.support.recorded import RecordedRound, are_in_order, faults, recorded_rounds
+from tests.support.runs import LocalRun
 from themis_arbiter.cli.local.samples import CLUSTER, SAMPLES
 from themis_arbiter.core.auction.payment import partial_allocation
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.local_run import RUN_TIMEOUT_S
+from tests.support.runs import RUN_TIMEOUT_S
 from themis_arbiter.cli.local.account import moves, run_bounds
 from themis_arbiter.cli.local.samples import SAMPLES
 from themis_arbiter.core.machine import Arbiter
