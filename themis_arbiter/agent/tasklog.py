@@ -59,9 +59,7 @@ class LogWriter:
 
     def done(self, unit: Unit, value: int, start_ms: int, end_ms: int, checkpoint: int) -> None:
         """Commit a unit. `checkpoint` is the generation of the job's checkpoint when the unit was handed out."""
-        self._append(
-            {"done": list(unit), "value": value, "start_ms": start_ms, "end_ms": end_ms, "checkpoint": checkpoint}
-        )
+        self._append({"done": list(unit), "value": value, "start_ms": start_ms, "end_ms": end_ms, "checkpoint": checkpoint})
 
     def _append(self, what: dict[str, Any]) -> None:
         line = json.dumps(what | self._fixed, separators=(",", ":")).encode() + b"\n"

@@ -239,9 +239,7 @@ class Driver:
             "checkpoints": self._job.generation,
             "finished_ms": now_ms(),
             **{name: getattr(counters, name) for name in Counters.__slots__},
-            "timeline": [
-                {"at_ms": at_ms, "what": what, "detail": detail} for at_ms, what, detail in self._job.timeline
-            ],
+            "timeline": [{"at_ms": at_ms, "what": what, "detail": detail} for at_ms, what, detail in self._job.timeline],
         }
 
 
@@ -319,14 +317,10 @@ def main(argv: list[str]) -> int:
         print(f"training: {err}", file=sys.stderr)
         return EXIT_USAGE
     except KeyError as err:
-        print(
-            f"training: {err} is not set: this runs under the application master org.themis.app.Master", file=sys.stderr
-        )
+        print(f"training: {err} is not set: this runs under the application master org.themis.app.Master", file=sys.stderr)
         return EXIT_USAGE
     threading.Thread(target=_watch_standard_input, name="watch-master", daemon=True).start()
-    size = Size(
-        gpus=args.gpus_per_container, memory_mb=args.memory_mb, vcores=args.vcores, listen_host=args.listen_host
-    )
+    size = Size(gpus=args.gpus_per_container, memory_mb=args.memory_mb, vcores=args.vcores, listen_host=args.listen_host)
     status = Driver(job, args.dir.resolve(), size, master).run()
     master.close()
     return status

@@ -105,9 +105,7 @@ class AmClient:
 
     def __init__(self, address: str, token: str) -> None:
         host, _, port = address.rpartition(":")
-        self._gateway = JavaGateway(
-            gateway_parameters=GatewayParameters(address=host, port=int(port), auth_token=token)
-        )
+        self._gateway = JavaGateway(gateway_parameters=GatewayParameters(address=host, port=int(port), auth_token=token))
         self._calls: Any = self._gateway.entry_point
 
     @classmethod
