@@ -8,7 +8,7 @@ def __getattr__(name: str) -> str:
     """`__version__`, looked up when asked for: tasks import this package in every container and need to start fast."""
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib.metadata import PackageNotFoundError, version  # noqa: PLC0415 - see above
+    from importlib.metadata import PackageNotFoundError, version
 
     try:
         return version("themis-arbiter")

@@ -9,6 +9,7 @@ from themis_arbiter.core.effects import (
     GrantGpus,
     RequestDrain,
     SyncLeases,
+    TellJob,
     WithdrawLeases,
 )
 from themis_arbiter.core.events import Batch, Event
@@ -34,6 +35,7 @@ class StoredState:
     meters: tuple[tuple[JobId, GpuMillis], ...]  # in order of job id
     last_round: RoundNo
     last_serial: int
+    admin: str  # what admins have set, as JSON; empty: nothing
 
 
 class StoreError(Exception):
@@ -81,6 +83,10 @@ class ResourceManager(Protocol):
 
     def withdraw(self, effect: WithdrawLeases) -> None:
         """Forget these leases."""
+        ...
+
+    def tell(self, effect: TellJob) -> None:
+        """Show people why a job waits; best effort."""
         ...
 
 

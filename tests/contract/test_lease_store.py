@@ -70,12 +70,12 @@ def lease(name: str, *, state: LeaseState = LeaseState.GRANTED, job: str = "j1",
 
 
 def batch(epoch: int, **changes: object) -> Batch:
-    made = Batch(batch_no=1, epoch=epoch, start_id="s1", last_round=4, last_serial=9)
+    made = Batch(batch_no=1, epoch=epoch, start_id="s1", last_round=4, last_serial=9, admin="")
     return replace(made, **changes)  # type: ignore[arg-type]
 
 
 def test_a_new_store_is_empty(store: LeaseStore) -> None:
-    assert store.load() == StoredState(epoch=0, start_id="", leases=(), meters=(), last_round=0, last_serial=0)
+    assert store.load() == StoredState(epoch=0, start_id="", leases=(), meters=(), last_round=0, last_serial=0, admin="")
 
 
 def test_epochs_rise_by_one_and_outlive_the_opener(place: Place) -> None:
@@ -92,7 +92,7 @@ def test_what_was_committed_is_there_for_the_next_opener(place: Place) -> None:
     first = place.open()
     epoch = first.acquire_epoch()
     puts = (lease("l2", state=LeaseState.DRAINING), lease("l10"), lease("é1"), lease("l1"))
-    first.commit(batch(epoch, puts=puts, meters=(("j2", 0.1 + 0.2), ("j1", 12_345_678_901.5))))
+    first.commit(batch(epoch, puts=puts, meters=(("j2", 0.1 + 0.2), ("j1", 12_345_678_901.5)), admin='{"is_paused":true}'))
     first.close()
     assert place.open().load() == StoredState(
         epoch=epoch,
@@ -101,6 +101,7 @@ def test_what_was_committed_is_there_for_the_next_opener(place: Place) -> None:
         meters=(("j1", 12_345_678_901.5), ("j2", 0.1 + 0.2)),
         last_round=4,
         last_serial=9,
+        admin='{"is_paused":true}',
     )
 
 
@@ -109,9 +110,9 @@ def test_later_batches_replace_and_delete(store: LeaseStore) -> None:
     store.commit(batch(epoch, puts=(lease("l1"), lease("l2"), lease("l3")), meters=(("j1", 1.0), ("j2", 2.0))))
     changed = lease("l1", state=LeaseState.ACTIVE)
     later = batch(epoch, puts=(changed,), deletes=("l3",), meters=(("j1", None), ("j2", 5.0)))
-    store.commit(replace(later, batch_no=2, start_id="s2", last_round=7, last_serial=11))
+    store.commit(replace(later, batch_no=2, start_id="s2", last_round=7, last_serial=11, admin=""))
     assert store.load() == StoredState(
-        epoch=epoch, start_id="s2", leases=(changed, lease("l2")), meters=(("j2", 5.0),), last_round=7, last_serial=11
+        epoch=epoch, start_id="s2", leases=(changed, lease("l2")), meters=(("j2", 5.0),), last_round=7, last_serial=11, admin=""
     )
 
 

@@ -16,6 +16,7 @@ class MemoryDisk:
     start_id: str = ""
     last_round: RoundNo = 0
     last_serial: int = 0
+    admin: str = ""
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
     meters: dict[JobId, GpuMillis] = field(default_factory=dict)
 
@@ -44,6 +45,7 @@ class MemoryStore:
             meters=tuple(sorted(disk.meters.items())),
             last_round=disk.last_round,
             last_serial=disk.last_serial,
+            admin=disk.admin,
         )
 
     def commit(self, batch: Batch) -> None:
@@ -62,6 +64,7 @@ class MemoryStore:
             else:
                 disk.meters[job_id] = attained
         disk.start_id, disk.last_round, disk.last_serial = batch.start_id, batch.last_round, batch.last_serial
+        disk.admin = batch.admin
 
     def close(self) -> None:
         """Later calls raise StoreError."""

@@ -27,11 +27,12 @@ FILE_MODE: Final = 0o600
 _SCHEMA: Final = """
 CREATE TABLE schema_version (version INTEGER NOT NULL);
 CREATE TABLE term (
-  epoch INTEGER NOT NULL, start_id TEXT NOT NULL, last_round INTEGER NOT NULL, last_serial INTEGER NOT NULL
+  epoch INTEGER NOT NULL, start_id TEXT NOT NULL, last_round INTEGER NOT NULL, last_serial INTEGER NOT NULL,
+  admin TEXT NOT NULL
 );
 CREATE TABLE leases (lease_id TEXT PRIMARY KEY, lease TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE meters (job_id TEXT PRIMARY KEY, attained_gpu_ms REAL NOT NULL) WITHOUT ROWID;
-INSERT INTO term VALUES (0, '', 0, 0)
+INSERT INTO term VALUES (0, '', 0, 0, '')
 """
 
 
@@ -68,7 +69,7 @@ class SqliteStore:
     def load(self) -> StoredState:
         """Everything stored, as of one moment. Errors: StoreError."""
         with self._transaction() as db:
-            term = db.execute("SELECT epoch, start_id, last_round, last_serial FROM term").fetchone()
+            term = db.execute("SELECT epoch, start_id, last_round, last_serial, admin FROM term").fetchone()
             leases = db.execute("SELECT lease_id, lease FROM leases ORDER BY lease_id").fetchall()
             meters = db.execute("SELECT job_id, attained_gpu_ms FROM meters ORDER BY job_id").fetchall()
         return StoredState(
@@ -78,6 +79,7 @@ class SqliteStore:
             meters=tuple((job_id, attained) for job_id, attained in meters),
             last_round=term[2],
             last_serial=term[3],
+            admin=term[4],
         )
 
     def commit(self, batch: Batch) -> None:
@@ -93,8 +95,8 @@ class SqliteStore:
             db.executemany("INSERT OR REPLACE INTO meters VALUES (?, ?)", [(j, m) for j, m in batch.meters if m is not None])
             db.executemany("DELETE FROM meters WHERE job_id = ?", [(j,) for j, m in batch.meters if m is None])
             db.execute(
-                "UPDATE term SET start_id = ?, last_round = ?, last_serial = ?",
-                (batch.start_id, batch.last_round, batch.last_serial),
+                "UPDATE term SET start_id = ?, last_round = ?, last_serial = ?, admin = ?",
+                (batch.start_id, batch.last_round, batch.last_serial, batch.admin),
             )
 
     def close(self) -> None:

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from themis_arbiter.core.events import Batch, Timer
+from themis_arbiter.core.events import AdminVerb, Batch, EndCause, Timer
 from themis_arbiter.core.lease import Cause, Lease, LeaseState
-from themis_arbiter.core.types import AppId, Epoch, LeaseId, Millis, RoundNo
+from themis_arbiter.core.types import AppId, Epoch, JobId, LeaseId, Millis, NodeName, RoundNo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +30,7 @@ class SyncLeases:
     seq: int
     leases: tuple[Lease, ...]
     drains: tuple[tuple[LeaseId, Millis], ...]  # lease, deadline
+    is_observing: bool = False  # the gate stays open: YARN places as if there were no leases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +62,39 @@ class WithdrawLeases:
     start_id: str
     seq: int
     lease_ids: tuple[LeaseId, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TellJob:
+    """Show a line on the job's page in YARN: why it waits. Replaces the line before it."""
+
+    start_id: str
+    job_id: JobId
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminAnswered:
+    """What came of an admin's request; an audit record, whoever asked."""
+
+    request_id: str
+    actor: str
+    verb: AdminVerb
+    target: str
+    value: float
+    is_done: bool
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContainerLost:
+    """For observers: a container ended. `was_due` where its lease was being drained."""
+
+    job_id: JobId
+    node: NodeName
+    gpus: int
+    cause: EndCause
+    was_due: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +135,18 @@ class AppEnded:
 
 
 Effect: TypeAlias = (
-    PersistLeases | SyncLeases | GrantGpus | RequestDrain | WithdrawLeases | WakeAt | LeaseMoved | RoundClosed | AppEnded
+    PersistLeases
+    | SyncLeases
+    | GrantGpus
+    | RequestDrain
+    | WithdrawLeases
+    | TellJob
+    | AdminAnswered
+    | ContainerLost
+    | WakeAt
+    | LeaseMoved
+    | RoundClosed
+    | AppEnded
 )
 
 EFFECT_TYPES: tuple[type, ...] = (
@@ -110,6 +155,9 @@ EFFECT_TYPES: tuple[type, ...] = (
     GrantGpus,
     RequestDrain,
     WithdrawLeases,
+    TellJob,
+    AdminAnswered,
+    ContainerLost,
     WakeAt,
     LeaseMoved,
     RoundClosed,

@@ -4,9 +4,10 @@ Reports are level-triggered: an entry is the entity's whole present state, so th
 harm. Names in them have been parsed and bounded at the edge.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from themis_arbiter.core.lease import Lease
 from themis_arbiter.core.types import (
@@ -59,7 +60,8 @@ class JobReport:
     vcores: int = 0
     work: GpuMillis | None = None
     weight: float = 1.0
-    on_lease_end: OnLeaseEnd = OnLeaseEnd.CHECKPOINT
+    on_lease_end: OnLeaseEnd | None = None  # None: as its queue says, else `checkpoint`
+    checkpoint_ms: Millis = 0  # what writing and reading its checkpoint costs it, beside the restart cost
     is_finished: bool = False
     finish_ms: Millis = 0
     final_status: str = ""
@@ -77,6 +79,45 @@ class ContainerReport:
     is_ended: bool = False
     is_am: bool = False
     exit_status: int = 0
+
+
+class EndCause(StrEnum):
+    """Why a container ended, by YARN's exit status; label values, so an enum."""
+
+    DONE = "done"
+    GIVEN_BACK = "given_back"  # -100: by its master, or its node or application is gone
+    DISKS = "disks"  # -101
+    PREEMPTED = "preempted"  # -102: by a drain, or by YARN's own preemption
+    MEMORY = "memory"  # -103, -104: used more than it had asked for
+    BY_MASTER = "by_master"  # -105
+    BY_RM = "by_rm"  # -106: YARN took it, by a user's kill or a limit
+    AFTER_APP = "after_app"  # -107
+    FAILED = "failed"  # any other
+
+
+END_CAUSES: Final[Mapping[int, EndCause]] = {
+    0: EndCause.DONE,
+    -100: EndCause.GIVEN_BACK,
+    -101: EndCause.DISKS,
+    -102: EndCause.PREEMPTED,
+    -103: EndCause.MEMORY,
+    -104: EndCause.MEMORY,
+    -105: EndCause.BY_MASTER,
+    -106: EndCause.BY_RM,
+    -107: EndCause.AFTER_APP,
+}
+
+
+class AdminVerb(StrEnum):
+    """What an admin may ask for (contracts.md)."""
+
+    PAUSE = "pause"
+    RESUME = "resume"
+    REVOKE = "revoke"
+    DRAIN = "drain"
+    UNDRAIN = "undrain"
+    SET_WEIGHT = "set-weight"
+    OBSERVE_ONLY = "observe-only"
 
 
 class Timer(StrEnum):
@@ -101,6 +142,7 @@ class EpochAcquired:
     last_round: RoundNo = 0
     last_serial: int = 0
     start_id: str = ""  # of the scheduler object that the leases were last written for
+    admin: str = ""  # what admins have set (core.admin.AdminState), as JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,6 +198,18 @@ class ProgressReported:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AdminRequested:
+    """An admin wants something; `request_id` names it in the answer (AdminAnswered) and in the audit."""
+
+    at_ms: Millis
+    request_id: str
+    actor: str
+    verb: AdminVerb
+    target: str = ""  # app or lease (revoke), node (drain, undrain), app (set-weight)
+    value: float = 0.0  # weight (set-weight); 1 on, 0 off (observe-only)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LeasesPersisted:
     """The store has committed batch `batch_no`."""
 
@@ -187,6 +241,7 @@ Event: TypeAlias = (
     | RmReported
     | UpdateRefused
     | ProgressReported
+    | AdminRequested
     | LeasesPersisted
     | StoreFailed
     | Woke
@@ -199,6 +254,7 @@ EVENT_TYPES: tuple[type, ...] = (
     RmReported,
     UpdateRefused,
     ProgressReported,
+    AdminRequested,
     LeasesPersisted,
     StoreFailed,
     Woke,
@@ -221,3 +277,4 @@ class Batch:
     puts: tuple[Lease, ...] = ()
     deletes: tuple[LeaseId, ...] = ()
     meters: tuple[tuple[JobId, GpuMillis | None], ...] = field(default=())
+    admin: str = ""

@@ -56,6 +56,7 @@ class _Input:
     gpus: float | None = None
     join: FluidApp | None = None
     extra: tuple[AppId, GpuMillis] | None = None
+    weight: tuple[AppId, float] | None = None
 
     def __lt__(self, other: "_Input") -> bool:
         return (self.at, self.serial) < (other.at, other.serial)
@@ -95,6 +96,10 @@ class _Flow:
             return replace(flow, gpus=news.gpus)
         if news.join is not None:
             return replace(flow, apps={**flow.apps, news.join.app_id: news.join})
+        if news.weight is not None:
+            app_id, weight = news.weight
+            known = flow.apps.get(app_id)
+            return flow if known is None else replace(flow, apps={**flow.apps, app_id: replace(known, weight=weight)})
         assert news.extra is not None
         app_id, extra = news.extra
         app = flow.apps.get(app_id)
@@ -145,12 +150,16 @@ class FluidShare:
         if known is not None and known.work != work:
             self._tell(now_ms, extra=(app_id, work - known.work))
 
+    def reweigh(self, app_id: AppId, weight: float, now_ms: Millis) -> None:
+        """The app's weight is another from `now_ms` on."""
+        self._tell(now_ms, weight=(app_id, weight))
+
     def forget(self, app_id: AppId, now_ms: Millis) -> float | None:
         """Drop an app whose fair finish lies so far back that nothing can move it any more, and return that finish."""
         end = self._base.finished.get(app_id)
         if end is None or end > now_ms - self._rewind_ms:
             return None
-        if any(news.extra is not None and news.extra[0] == app_id for news in self._inputs):
+        if any(app_id in (news.extra or news.weight or ()) for news in self._inputs):
             return None
         without = {k: v for k, v in self._base.apps.items() if k != app_id}
         finished = {k: v for k, v in self._base.finished.items() if k != app_id}
@@ -184,8 +193,9 @@ class FluidShare:
         gpus: float | None = None,
         join: FluidApp | None = None,
         extra: tuple[AppId, GpuMillis] | None = None,
+        weight: tuple[AppId, float] | None = None,
     ) -> None:
         self._serial += 1
         self._ends = None
         at = max(float(at_ms), self._base.now)
-        insort(self._inputs, _Input(at, self._serial, gpus, join, extra))
+        insort(self._inputs, _Input(at, self._serial, gpus, join, extra, weight))

@@ -6,12 +6,24 @@ Reports are level-triggered, so every handler compares with what was known and d
 from collections.abc import Mapping
 from dataclasses import replace
 
-from themis_arbiter.core.effects import AppEnded
-from themis_arbiter.core.events import ContainerReport, JobReport, NodeReport, ProgressReported, RmReported, Timer
+from themis_arbiter.core.attendance import adopt
+from themis_arbiter.core.effects import AppEnded, ContainerLost
+from themis_arbiter.core.events import (
+    END_CAUSES,
+    ContainerReport,
+    EndCause,
+    JobReport,
+    NodeReport,
+    ProgressReported,
+    RmReported,
+    Timer,
+)
 from themis_arbiter.core.fluid import FluidApp
+from themis_arbiter.core.kinds import on_lease_end, tell_impossible
+from themis_arbiter.core.lease import LeaseState
 from themis_arbiter.core.leasing import lose_node, settle
 from themis_arbiter.core.state import ENDED_APPS_KEPT_MAX, State
-from themis_arbiter.core.types import AppId, JobId, Millis, NodeName
+from themis_arbiter.core.types import AppId, JobId, Millis, NodeName, OnLeaseEnd
 from themis_arbiter.core.workload import App, Job
 
 
@@ -27,13 +39,15 @@ def on_rm_reported(state: State, event: RmReported) -> None:
     if event.is_full:
         _forget_unreported_jobs(state, {r.job_id for r in event.jobs})
         state.containers.clear()
-    for container in event.containers:
-        _take_container(state, container, known)
+    disturbed = {c.job_id for c in event.containers if _take_container(state, c, known)}
     _recount_usage(state)
+    _begin_anew(state, disturbed)
     if event.is_full:
         state.rm.is_known = True
         state.want_round()
     settle(state)
+    adopt(state)
+    tell_impossible(state, [r.job_id for r in event.jobs])
     for app_id in sorted({state.jobs[r.job_id].report.app_id for r in event.jobs if r.job_id in state.jobs}):
         _end_app_if_over(state, app_id)
 
@@ -123,7 +137,7 @@ def _new_job(state: State, report: JobReport) -> None:
             arrival_ms=min(report.arrival_ms, state.now_ms),
             user=report.user,
             queue=report.queue,
-            weight=report.weight,
+            weight=dict(state.admin.weights).get(report.app_id, report.weight),
             presence_at_arrival=state.presence,
         )
     was_there = bool(app.job_ids)
@@ -211,16 +225,33 @@ def _drop_oldest_ended(state: State) -> None:
             state.jobs.pop(job_id, None)
 
 
-def _take_container(state: State, container: ContainerReport, known: Mapping[str, ContainerReport]) -> None:
-    if container.is_ended:
-        state.containers.pop(container.container_id, None)
-        return
-    state.containers[container.container_id] = container
+def _take_container(state: State, container: ContainerReport, known: Mapping[str, ContainerReport]) -> bool:
+    """One container's state; True: the GPUs of a job that had begun are others now, not by its own finishing."""
     job = state.jobs.get(container.job_id)
-    if container.container_id not in known and job is not None and not container.is_am:
-        # A start is no service: what it costs is taken off before it is metered.
-        cost = container.gpus * state.settings.restart_cost_ms
-        state.jobs[container.job_id] = replace(job, attained=job.attained - cost)
+    if container.is_ended:
+        was = state.containers.pop(container.container_id, None)
+        cause = END_CAUSES.get(container.exit_status, EndCause.FAILED)
+        if was is not None and not container.is_am:
+            due = [x for x in state.ledger.of_job(container.job_id) if x.state is LeaseState.DRAINING]
+            was_due = any(x.node_of_gpu == container.node for x in due)
+            state.emit(ContainerLost(job_id=container.job_id, node=container.node, gpus=was.gpus, cause=cause, was_due=was_due))
+        return was is not None and cause is not EndCause.DONE
+    state.containers[container.container_id] = container
+    if container.container_id in known or job is None or container.is_am:
+        return False
+    # A start is no service: what it costs is taken off before it is metered.
+    cost = container.gpus * state.settings.restart_cost_ms
+    state.jobs[container.job_id] = replace(job, attained=job.attained - cost)
+    return job.gpus_running > 0
+
+
+def _begin_anew(state: State, disturbed: set[JobId]) -> None:
+    """Jobs that cannot checkpoint have lost what they had done when their GPUs changed."""
+    for job_id in sorted(disturbed):
+        job = state.jobs.get(job_id)
+        if job is not None and state.is_live(job_id) and on_lease_end(state, job) is not OnLeaseEnd.CHECKPOINT:
+            metered = job.at(state.now_ms)
+            state.jobs[job_id] = replace(metered, begun_at=metered.attained)
 
 
 def _recount_usage(state: State) -> None:
@@ -236,11 +267,14 @@ def _recount_usage(state: State) -> None:
     state.usage, state.foreign = usage, foreign
     for job_id, job in state.jobs.items():
         running = sum(usage.get(job_id, {}).values())
-        metered = job.at(state.now_ms) if running != job.gpus_running else job
-        wanted = running + job.report.gpus_asked
-        if wanted > job.max_gpus and state.is_live(job_id):
-            state.jobs[job_id] = replace(metered, gpus_running=running, max_gpus=wanted)
-        elif running != job.gpus_running:
-            state.jobs[job_id] = replace(metered, gpus_running=running)
+        wanted = running + job.report.gpus_asked if state.is_live(job_id) else 0
+        if running != job.gpus_running or wanted > job.max_gpus:
+            since = job.running_since_ms if running and job.gpus_running else state.now_ms if running else None
+            state.jobs[job_id] = replace(
+                job.at(state.now_ms),
+                gpus_running=running,
+                running_since_ms=since,
+                max_gpus=max(wanted, job.max_gpus),
+            )
     for app_id in [a for a, app in state.apps.items() if not app.has_ended]:
         _redeclare(state, app_id)

@@ -35,7 +35,8 @@ def _check_leases(state: State) -> None:
 def _check_gangs(state: State) -> None:
     for job_id, job in state.jobs.items():
         kept = state.kept_leases(job_id)
-        if state.is_live(job_id) and kept and job.wanted >= job.report.gang:
+        # A gang that was adopted in part has until its deadline to become whole.
+        if state.is_live(job_id) and kept and job.wanted >= job.report.gang and job_id not in state.gang_deadlines:
             _claim(len(kept) >= job.report.gang, f"{job_id} holds {len(kept)} leases of a gang of {job.report.gang}")
 
 

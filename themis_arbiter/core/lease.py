@@ -53,6 +53,12 @@ class Cause(StrEnum):
     APP_ENDED = "app_ended"
     GANG_BROKEN = "gang_broken"  # its gang did not become whole in time
     NODE_LOST = "node_lost"
+    NODE_DRAINED = "node_drained"  # an admin or YARN takes the node out of service: its leases are not renewed
+    NO_SHOW = "no_show"  # granted, and never used though asked for
+    REVOKED = "revoked"  # by an admin
+    PROTECTED = "protected"  # renewed without an auction: on_lease_end=never, or inside the protected minimum runtime
+    ADOPTED = "adopted"  # ran already when the arbiter came to know of it
+    OBSERVING = "observing"  # the arbiter was told to look on only
     RECOVERY = "recovery"
     STARTED = "started"
     RELEASED = "released"

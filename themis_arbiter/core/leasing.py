@@ -44,6 +44,9 @@ def _settle_place(state: State, job_id: JobId, node: NodeName, leases: list[Leas
     for lease in kept[:used]:
         if lease.state is LeaseState.GRANTED:
             state.moved(state.ledger.move(lease.lease_id, LeaseInput.USE_SEEN, state.now_ms, Cause.STARTED))
+            job = state.jobs.get(job_id)
+            if job is not None and job.no_shows:
+                state.jobs[job_id] = replace(job, no_shows=0)
     still_held = max(0, used - len(kept))
     draining = sorted((x for x in leases if x.state is LeaseState.DRAINING), key=lambda x: x.lease_id)
     applied = state.rm.applied_seq if state.rm else 0
@@ -101,25 +104,6 @@ def on_tidy(state: State) -> None:
         drain(state, surplus(state, job_id), state.now_ms + state.settings.notice_ms, cause)
 
 
-def on_gangs(state: State) -> None:
-    """Hand back gangs whose containers did not become whole in time; they are not offered anything for one lease."""
-    for job_id in sorted(j for j, at in state.gang_deadlines.items() if at <= state.now_ms):
-        del state.gang_deadlines[job_id]
-        job = state.jobs.get(job_id)
-        if job is None or not state.is_live(job_id) or job.gpus_running >= job.report.gang:
-            continue
-        state.jobs[job_id] = replace(job, retry_ms=state.now_ms + state.settings.lease_ms)
-        drain(state, _drainable(state, job_id), state.now_ms + state.settings.notice_ms, Cause.GANG_BROKEN)
-        cancel(state, [x for x in state.ledger.of_job(job_id) if state.ledger.is_next(x)], Cause.GANG_BROKEN)
-    if state.gang_deadlines:
-        state.wake_at(Timer.GANGS, min(state.gang_deadlines.values()))
-
-
-def _drainable(state: State, job_id: JobId) -> list[Lease]:
-    able = (LeaseState.GRANTED, LeaseState.ACTIVE)
-    return [x for x in state.ledger.of_job(job_id) if x.state in able]
-
-
 # -- endings
 
 
@@ -158,8 +142,10 @@ def lose_node(state: State, node: NodeName, *, only_vanished: bool = False) -> N
         kept = state.kept_leases(job_id)
         job = state.jobs.get(job_id)
         if job is not None and 0 < len(kept) < job.report.gang:
-            drain(state, _drainable(state, job_id), state.now_ms + state.settings.notice_ms, Cause.GANG_BROKEN)
-            cancel(state, [x for x in kept if x.state not in (LeaseState.GRANTED, LeaseState.ACTIVE)], Cause.GANG_BROKEN)
+            able = (LeaseState.GRANTED, LeaseState.ACTIVE)
+            rest = [x for x in kept if x.state in able]
+            drain(state, rest, state.now_ms + state.settings.notice_ms, Cause.GANG_BROKEN)
+            cancel(state, [x for x in kept if x.state not in able], Cause.GANG_BROKEN)
     state.want_round()
 
 
@@ -245,8 +231,9 @@ def grant_if_whole(state: State, job_id: JobId, grant_id: GrantId) -> None:
     seq = state.rm_seq()
     if seq is not None and state.rm is not None:
         state.emit(GrantGpus(epoch=state.epoch, start_id=state.rm.start_id, seq=seq, leases=tuple(granted)))
-    if gang > 1 and job is not None and job.gpus_running < gang:
-        state.gang_deadlines[job_id] = state.now_ms + state.settings.gang_wait_ms
+    if job is not None:
+        due = state.now_ms + state.show_ms(job_id)
+        state.gang_deadlines[job_id] = min(due, state.gang_deadlines.get(job_id, due))
         state.wake_at(Timer.GANGS, state.gang_deadlines[job_id])
     _watch_surplus(state)
 
@@ -277,6 +264,7 @@ def on_attached(state: State, event: RmAttached | UpdateRefused) -> None:
         trusted_ms = state.now_ms if is_same else state.now_ms + state.settings.recovery_grace_ms
         state.rm = RmLink(event.start_id, trusted_ms=trusted_ms)
         state.last_start_id = event.start_id
+        state.told.clear()
         _hold_past_ends(state)
     state.persist(syncs_start_id=event.start_id)
 
@@ -321,5 +309,6 @@ def _sync(state: State) -> None:
             seq=state.update_seq,
             leases=tuple(leases),
             drains=tuple(drains),
+            is_observing=state.admin.is_observing,
         )
     )

@@ -8,11 +8,15 @@ Order within a step: time first, then the event's handler. Handlers want things 
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Final, assert_never
 
-from themis_arbiter.core import intake, leasing, rounds
+from themis_arbiter.core import attendance, intake, leasing, rounds
+from themis_arbiter.core.admin import on_admin
+from themis_arbiter.core.admin_state import admin_from_text
 from themis_arbiter.core.effects import Effect
 from themis_arbiter.core.events import (
+    AdminRequested,
     EpochAcquired,
     Event,
     LeasesPersisted,
@@ -27,6 +31,7 @@ from themis_arbiter.core.events import (
 )
 from themis_arbiter.core.invariants import check
 from themis_arbiter.core.lease import LeaseState
+from themis_arbiter.core.observing import begin_observing
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.state import State
 
@@ -34,7 +39,7 @@ ON_TIMER: Final[Mapping[Timer, Callable[[State], None]]] = {
     Timer.ROUND: rounds.on_round,
     Timer.GRID: rounds.on_grid,
     Timer.TIDY: leasing.on_tidy,
-    Timer.GANGS: leasing.on_gangs,
+    Timer.GANGS: attendance.on_shows,
     Timer.ABSENT: leasing.on_absent,
     Timer.STORE_RETRY: leasing.on_store_retry,
 }
@@ -85,6 +90,8 @@ class Arbiter:
                 leasing.on_detached(state, event)
             case ProgressReported():
                 intake.on_progress_reported(state, event)
+            case AdminRequested():
+                on_admin(state, event)
             case _:
                 assert_never(event)
 
@@ -93,6 +100,9 @@ def on_epoch_acquired(state: State, event: EpochAcquired) -> None:
     """Lead: what the store holds is what is leased. Drains that were under way are told anew when a gate listens."""
     state.epoch = event.epoch
     state.last_start_id = event.start_id
+    state.admin = admin_from_text(event.admin)
+    if state.settings.observe_only and not state.admin.is_observing:
+        state.admin = replace(state.admin, is_observing=True)
     state.last_round, state.last_serial = event.last_round, event.last_serial
     state.stored_meters = dict(event.meters)
     ordered = sorted(event.leases, key=lambda x: (x.state is LeaseState.WAITING, x.lease_id))
@@ -101,4 +111,6 @@ def on_epoch_acquired(state: State, event: EpochAcquired) -> None:
         if lease.state is LeaseState.DRAINING:
             state.deadlines[lease.lease_id] = lease.end_ms
             state.drain_seq[lease.lease_id] = leasing.NEVER_TOLD
+    if state.admin.is_observing:
+        begin_observing(state)
     rounds.set_grid_timer(state)

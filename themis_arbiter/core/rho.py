@@ -22,25 +22,28 @@ def time_left(market: Market, app: MarketApp, allocation: Allocation) -> float:
     """Milliseconds until the app's last job ends on `allocation`; jobs without GPUs take over from those that end."""
     speed = 0.0
     longest = 0.0
+    lost = 0.0
     for job in app.jobs:
         count, level, is_new = allocation.get(job.job_id, (0, Locality.SLOT, False))
         if count == 0:
             continue
         s = job_speed(market, job, count, level)
-        restart = market.settings.restart_cost_ms if is_new and job.has_run else 0
+        restart, again = (job.restart_ms, job.lost) if is_new and job.has_run else (0, 0.0)
         speed += s
-        longest = max(longest, restart + job.remaining / s)
+        lost += again
+        longest = max(longest, restart + (job.remaining + again) / s)
     if speed == 0.0:
         return time_left_unserved(market, app)
-    return max(longest, app.remaining / speed)
+    return max(longest, (app.remaining + lost) / speed)
 
 
 def time_left_unserved(market: Market, app: MarketApp) -> float:
     """The same where it gets nothing now: one lease later on one gang (finite, so that products and orders exist)."""
     gangs = [(job_speed(market, j, j.gang, market.supply.topology.best_locality(j.gang)), j) for j in app.jobs]
     speed = max(s for s, _ in gangs)
-    restart = market.settings.restart_cost_ms if any(j.has_run for _, j in gangs) else 0
-    return market.settings.lease_ms + restart + app.remaining / speed
+    restart = max((j.restart_ms for _, j in gangs if j.has_run), default=0)
+    lost = sum(j.lost for _, j in gangs)
+    return market.settings.lease_ms + restart + (app.remaining + lost) / speed
 
 
 def rho_of(market: Market, app: MarketApp, left_ms: float) -> float:

@@ -12,8 +12,10 @@ from themis_arbiter.core.auction.bid import Supply
 from themis_arbiter.core.codec import to_plain
 from themis_arbiter.core.effects import RoundClosed
 from themis_arbiter.core.events import Timer
+from themis_arbiter.core.kinds import is_protected, never_room, tell_impossible, work_lost_by_moving
 from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState
 from themis_arbiter.core.leasing import drain
+from themis_arbiter.core.observing import gpus_in_use, would_move
 from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import CoreError, GpuId, GrantId, JobId, Millis, NodeName
@@ -22,10 +24,14 @@ from themis_arbiter.core.workload import Job, guessed_work
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """GPUs of one round: `ending` ones by the lease that ends, the others are free or will be once drained."""
+    """GPUs of one round: `ending` ones by the job whose lease ends, `free` ones are free or will be once drained.
+
+    `leaving` leases end too, on nodes that go out of service: nobody is offered their GPUs.
+    """
 
     free: tuple[GpuId, ...]
-    ending: Mapping[GpuId, Lease]
+    ending: Mapping[GpuId, JobId]
+    leaving: tuple[Lease, ...] = ()
 
     def all(self) -> tuple[GpuId, ...]:
         """Everything on offer, sorted."""
@@ -55,17 +61,26 @@ def set_grid_timer(state: State) -> None:
 def _hold(state: State, *, ends_at: Millis | None) -> None:
     if state.rm is None or not (state.rm.is_known and state.rm.is_synced):
         return  # nobody could carry out what a round decides; leases are held past their ends
+    tell_impossible(state, list(state.jobs))
+    if state.admin.is_paused:
+        _renew(state, _ending(state, ends_at).values(), Cause.PROTECTED)
+        return
+    if ends_at is not None:
+        _renew(state, [x for x in _ending(state, ends_at).values() if is_protected(state, x, ends_at)], Cause.PROTECTED)
     offered = _offered(state, ends_at)
     market = _market(state, offered)
-    if not offered.ending and not any(j.can_gain for a in market.apps for j in a.jobs):
+    if not offered.ending and not offered.leaving and not any(j.can_gain for a in market.apps for j in a.jobs):
         return
-    if not market.supply.gpus:
+    if not market.supply.gpus and not offered.leaving:
         return
     state.last_round += 1
     market = replace(market, round_no=state.last_round)
     decision = state.policy.decide(market)
     _check(market, decision)
-    moves = _carry_out(state, offered, decision)
+    if state.admin.is_observing:
+        moves, would = {}, would_move(offered.ending, decision)
+    else:
+        moves, would = _carry_out(state, offered, decision), None
     record = {
         "round": state.last_round,
         "at_ms": state.now_ms,
@@ -73,36 +88,72 @@ def _hold(state: State, *, ends_at: Millis | None) -> None:
         "kind": "free" if ends_at is None else "grid",
         "machines": {m.name: [m.rack, m.gpus, m.slot_size] for m in state.topology.machines},
         "offered": list(market.supply.gpus),
-        "ending": {g: lease.job_id for g, lease in sorted(offered.ending.items())},
+        "ending": dict(sorted(offered.ending.items())),
         "room": to_plain(market.supply.room),
         **decision.record,
         "moves": moves,
     }
+    if would is not None:
+        record["would"] = would
     state.rounds.append(record)
     state.emit(RoundClosed(round_no=state.last_round, record=record))
 
 
+def _ending(state: State, ends_at: Millis | None) -> dict[GpuId, Lease]:
+    """Leases that end by then and that nobody is promised yet, by GPU."""
+    if ends_at is None:
+        return {}
+    able = (LeaseState.GRANTED, LeaseState.ACTIVE)
+    found = [x for x in state.ledger if x.end_ms <= ends_at and x.state in able and state.ledger.next(x.gpu) is None]
+    return {x.gpu: x for x in sorted(found, key=lambda x: x.gpu)}
+
+
+def _renew(state: State, leases: Iterable[Lease], cause: Cause) -> list[Lease]:
+    """Give leases another period; stored as one batch."""
+    end_ms = state.next_end()
+    renewed = [
+        state.moved(state.ledger.move(x.lease_id, LeaseInput.RENEWED, state.now_ms, cause, end_ms=end_ms)) for x in leases
+    ]
+    for lease in renewed:
+        state.count(lease.app_id, renewed=1)
+    if renewed:
+        state.persist(puts=renewed, with_meters=True)
+    return renewed
+
+
 def _offered(state: State, ends_at: Millis | None) -> Offered:
     """What can be sold now. Where containers run without a lease, as many GPUs of their node are kept back."""
-    free: dict[NodeName, list[GpuId]] = {}
-    ending: dict[GpuId, Lease] = {}
-    for machine in state.topology.machines:
-        node = state.nodes[machine.name]
-        for gpu in machine.gpu_ids():
-            current, following = state.ledger.current(gpu), state.ledger.next(gpu)
-            if following is not None:
-                continue
-            if current is None or current.state is LeaseState.DRAINING:
-                if node.is_schedulable:
-                    free.setdefault(machine.name, []).append(gpu)
-            elif ends_at is not None and current.end_ms <= ends_at and current.state is not LeaseState.PENDING:
-                ending[gpu] = current
+    if state.admin.is_observing:
+        return _offered_to_a_looker_on(state, ends_at)
+    ending = _ending(state, ends_at)
+    leaving = tuple(x for x in ending.values() if state.is_out_of_service(x.node_of_gpu))
     out: list[GpuId] = []
-    for name, gpus in free.items():
+    for machine in state.topology.machines:
+        if state.is_out_of_service(machine.name):
+            continue
+        gpus = [
+            g
+            for g in machine.gpu_ids()
+            if state.ledger.next(g) is None
+            and ((current := state.ledger.current(g)) is None or current.state is LeaseState.DRAINING)
+        ]
         # Really free GPUs last in the list, so that they are kept back before those that are promised back.
         gpus.sort(key=lambda g: state.ledger.current(g) is None)
-        out += gpus[: max(0, len(gpus) - _outside_leases(state, name))]
-    return Offered(tuple(sorted(out)), ending)
+        out += gpus[: max(0, len(gpus) - _outside_leases(state, machine.name))]
+    gone = {x.gpu for x in leaving}
+    return Offered(tuple(sorted(out)), {g: x.job_id for g, x in ending.items() if g not in gone}, leaving)
+
+
+def _offered_to_a_looker_on(state: State, ends_at: Millis | None) -> Offered:
+    use = gpus_in_use(state)
+    in_service = [m for m in state.topology.machines if not state.is_out_of_service(m.name)]
+    masters = dict(state.foreign)
+    free: list[GpuId] = []
+    for machine in in_service:
+        idle = [g for g in machine.gpu_ids() if g not in use]
+        free += idle[: max(0, len(idle) - masters.get(machine.name, 0))]
+    ending = {} if ends_at is None else {g: j for g, j in sorted(use.items()) if state.is_live(j)}
+    return Offered(tuple(sorted(free)), ending)
 
 
 def _outside_leases(state: State, node: NodeName) -> int:
@@ -146,20 +197,29 @@ def _market(state: State, offered: Offered) -> Market:
 
 
 def _market_job(state: State, job: Job, offered: Offered) -> MarketJob:
-    kept = state.kept_leases(job.job_id)
+    if state.admin.is_observing:
+        mine = [g for g, j in gpus_in_use(state).items() if j == job.job_id]
+    else:
+        mine = [x.gpu for x in state.kept_leases(job.job_id)]
     report = job.report
+    wanted = job.wanted
+    room = never_room(state, job)
+    if room is not None:
+        wanted = min(wanted, len(mine) + room)
     return MarketJob(
         job_id=job.job_id,
         app_id=report.app_id,
         arrival_ms=report.arrival_ms,
         gang=report.gang,
         unit=report.unit,
-        wanted=job.wanted,
+        wanted=wanted,
         model=report.model,
         remaining=job.remaining(guessed_work(job, state.settings.lease_ms)),
         has_run=job.has_run,
-        held=tuple(sorted(x.gpu for x in kept if x.gpu not in offered.ending)),
-        ending=tuple(sorted(x.gpu for x in kept if x.gpu in offered.ending)),
+        held=tuple(sorted(g for g in mine if g not in offered.ending)),
+        ending=tuple(sorted(g for g in mine if g in offered.ending)),
+        restart_ms=state.settings.restart_cost_ms + report.checkpoint_ms,
+        lost=work_lost_by_moving(state, job),
     )
 
 
@@ -180,9 +240,7 @@ def _room(state: State, job: Job, offered: Offered) -> dict[NodeName, int]:
             node.vcores_free // job.report.vcores if job.report.vcores else node.gpus,
         )
         leaving = sum(
-            1
-            for gpu in offered.all()
-            if state.node_of(gpu) == name and (held := state.ledger.current(gpu)) is not None and held.job_id != job.job_id
+            1 for gpu in offered.all() if state.node_of(gpu) == name and offered.ending.get(gpu, job.job_id) != job.job_id
         )
         rooms[name] = max(0, fits) * unit + leaving // unit * unit
     return rooms
@@ -205,38 +263,30 @@ def _carry_out(state: State, offered: Offered, decision: Decision) -> dict[str, 
     new_end = state.next_end()
     by_auction = {g for p in decision.wins.values() for gpus in p.values() for g in gpus}
     winner = {g: job_id for job_id, gpus in decision.gpus_by_job().items() for g in gpus}
-    renewed, losing = [], []
-    for gpu, lease in sorted(offered.ending.items()):
-        if winner.get(gpu) == lease.job_id:
-            renewed.append(lease)
-        else:
-            losing.append(lease)
-    puts = [
-        state.moved(state.ledger.move(x.lease_id, LeaseInput.RENEWED, state.now_ms, Cause.RENEWAL, end_ms=new_end))
-        for x in renewed
-    ]
-    for lease in puts:
-        state.count(lease.app_id, renewed=1)
+    held = {g: lease for g in sorted(offered.ending) if (lease := state.ledger.current(g)) is not None}
+    renewed = _renew(state, [x for g, x in held.items() if winner.get(g) == x.job_id], Cause.RENEWAL)
+    losing = [x for g, x in held.items() if winner.get(g) != x.job_id]
     # Losers first, in a batch of their own deadline each: promises on their GPUs need them in DRAINING.
-    for deadline in sorted({x.end_ms for x in losing}):
-        drain(state, [x for x in losing if x.end_ms == deadline], max(deadline, state.now_ms), Cause.LEASE_END)
-    _break_up(state, offered, winner)
+    for leases, cause in ((losing, Cause.LEASE_END), (list(offered.leaving), Cause.NODE_DRAINED)):
+        for deadline in sorted({x.end_ms for x in leases}):
+            drain(state, [x for x in leases if x.end_ms == deadline], max(deadline, state.now_ms), cause)
+    _break_up(state, [*losing, *offered.leaving], winner)
     kept = {x.gpu for x in renewed}
     new = [(g, j) for g, j in sorted(winner.items()) if g not in kept]
     entered = list(_new_leases(state, new, by_auction, new_end))
-    if puts or entered:
-        state.persist(puts=[*puts, *entered], with_meters=True)
+    if entered:
+        state.persist(puts=entered, with_meters=True)
     return {
         "renewed": [x.lease_id for x in renewed],
-        "draining": [x.lease_id for x in losing],
+        "draining": [x.lease_id for x in (*losing, *offered.leaving)],
         "granted": [x.lease_id for x in entered if not state.ledger.is_next(x)],
         "promised": [x.lease_id for x in entered if state.ledger.is_next(x)],
     }
 
 
-def _break_up(state: State, offered: Offered, winner: Mapping[GpuId, JobId]) -> None:
+def _break_up(state: State, losing: Iterable[Lease], winner: Mapping[GpuId, JobId]) -> None:
     """A gang that lost what ended, and holds less than a gang beside it, gives that up too: a part of a gang is idle."""
-    for job_id in sorted({x.job_id for x in offered.ending.values()}):
+    for job_id in sorted({x.job_id for x in losing}):
         job = state.jobs.get(job_id)
         rest = [x for x in state.kept_leases(job_id) if x.state in (LeaseState.GRANTED, LeaseState.ACTIVE)]
         won = sum(j == job_id for g, j in winner.items() if g not in {x.gpu for x in rest})

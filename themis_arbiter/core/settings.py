@@ -1,12 +1,26 @@
 """What an arbiter is told once and never changes while it runs. Times in milliseconds."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from themis_arbiter.core.speedup import GUESSED_SLOWDOWN, SlowdownModel
-from themis_arbiter.core.types import CoreError, Millis
+from themis_arbiter.core.types import CoreError, Millis, OnLeaseEnd
 
+NO_SHOW_LEASES_MAX: Final = 8  # a no-show is offered nothing for 1, 2, 4, ... at most so many leases
 LEASE_MS_MAX: Final = 7 * 24 * 3_600_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueRule:
+    """What holds for the jobs of a YARN queue."""
+
+    on_lease_end: OnLeaseEnd | None = None  # of jobs that say nothing themselves
+    never_gpus_max: int | None = None  # GPUs that its jobs with `never` may hold together; None: no cap
+
+    def __post_init__(self) -> None:
+        if self.never_gpus_max is not None and self.never_gpus_max < 0:
+            raise CoreError(f"a queue's cap on `never` must not be negative: {self.never_gpus_max}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +36,10 @@ class Settings:
     tick_ms: Millis = 300_000  # how long a job that is passed over waits for its next chance: a lease, without recall
     urgent_above: float = 1.05  # regret above which a job is urgent (mechanism.md, section 6)
     gang_wait_ms: Millis = 10_000  # a gang whose containers are not whole by then is handed back
+    no_show_ms: Millis = 60_000  # what was granted and asked for and is still unused then is taken back
+    min_runtime_ms: Millis = 0  # a job that started is renewed until it has run so long
+    queues: Mapping[str, QueueRule] = field(default_factory=dict)
+    observe_only: bool = False  # decide and record, but lease nothing: YARN schedules as if the arbiter were not there
     recovery_grace_ms: Millis = 30_000  # after a ResourceManager's restart: until what it does not report is gone
     fairness_knob: float = 0.8  # f of the `paper` policy
     payments: bool = True
@@ -38,6 +56,8 @@ class Settings:
             "tick_ms",
             "gang_wait_ms",
             "recovery_grace_ms",
+            "no_show_ms",
+            "min_runtime_ms",
         ):
             if getattr(self, name) < 0:
                 raise CoreError(f"{name} must not be negative: {getattr(self, name)}")

@@ -9,7 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from themis_arbiter.core.effects import Effect, LeaseMoved, PersistLeases, WakeAt
+from themis_arbiter.core.admin_state import AdminState, admin_to_text
+from themis_arbiter.core.effects import Effect, LeaseMoved, PersistLeases, TellJob, WakeAt
 from themis_arbiter.core.events import Batch, ContainerReport, NodeReport, Timer
 from themis_arbiter.core.fluid import FluidShare
 from themis_arbiter.core.lease import Lease, LeaseState
@@ -60,6 +61,8 @@ class State:
     containers: dict[str, ContainerReport] = field(default_factory=dict)
     stored_meters: dict[JobId, GpuMillis] = field(default_factory=dict)
     presence: float = 0.0  # integral over time of the number of live apps, for n_avg
+    admin: AdminState = field(default_factory=AdminState)
+    told: dict[JobId, str] = field(default_factory=dict)  # the line on each job's page in YARN
     ledger: Ledger = field(default_factory=Ledger)
     fluid: FluidShare = field(default_factory=FluidShare)
     absent: dict[NodeName, Millis] = field(default_factory=dict)  # nodes not named lately, lost from then on
@@ -70,7 +73,7 @@ class State:
     persisted: set[LeaseId] = field(default_factory=set)  # new leases that are stored but not yet granted
     drain_seq: dict[LeaseId, int] = field(default_factory=dict)  # which update told the gate to drain them
     deadlines: dict[LeaseId, Millis] = field(default_factory=dict)  # of drains
-    gang_deadlines: dict[JobId, Millis] = field(default_factory=dict)  # by when a new gang must be whole
+    gang_deadlines: dict[JobId, Millis] = field(default_factory=dict)  # by when what was granted must be used
     timers: dict[Timer, Millis] = field(default_factory=dict)
     rounds: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT_MAX))
     last_round: RoundNo = 0
@@ -120,6 +123,7 @@ class State:
             puts=tuple(as_stored(lease, is_next=self.ledger.is_next(lease)) for lease in puts),
             deletes=deletes,
             meters=self._meters() if with_meters else (),
+            admin=admin_to_text(self.admin),
         )
         self.pending.append(Pending(batch, tuple(drains), deletes, syncs_start_id))
         if len(self.pending) == 1:
@@ -199,6 +203,22 @@ class State:
     def grant_leases(self, job_id: JobId, grant_id: GrantId) -> tuple[Lease, ...]:
         """The job's live leases of one grant."""
         return tuple(x for x in self.ledger.of_job(job_id) if x.grant_id == grant_id)
+
+    def is_out_of_service(self, node: NodeName) -> bool:
+        """Whether a node takes no new leases and keeps none past its end: an admin's drain, or YARN's own."""
+        report = self.nodes.get(node)
+        return report is None or not report.is_schedulable or node in self.admin.drained
+
+    def show_ms(self, job_id: JobId) -> Millis:
+        """How long the job may leave granted GPUs unused."""
+        is_gang = self.jobs[job_id].report.gang > 1
+        return self.settings.gang_wait_ms if is_gang else self.settings.no_show_ms
+
+    def tell(self, job_id: JobId, text: str) -> None:
+        """Show a line on the job's page in YARN, once."""
+        if self.rm is not None and self.told.get(job_id, "") != text:
+            self.told[job_id] = text
+            self.emit(TellJob(start_id=self.rm.start_id, job_id=job_id, text=text))
 
     def grid_end(self) -> Millis:
         """The next common lease end after now."""

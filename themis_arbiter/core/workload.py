@@ -29,7 +29,10 @@ class Job:
     gpus_running: int = 0
     max_gpus: int = 0  # the most it ever asked for at once: its useful parallelism
     declared_later: GpuMillis | None = None  # by its agent: attained then + remaining then
-    retry_ms: Millis = 0  # not offered anything before: its last gang did not become whole
+    retry_ms: Millis = 0  # not offered anything before: it did not use what it won, or an admin took it
+    no_shows: int = 0  # in a row
+    running_since_ms: Millis | None = None  # without a pause
+    begun_at: GpuMillis = 0.0  # attained when it last began anew (`restart` jobs); 0: never
 
     @property
     def job_id(self) -> JobId:
@@ -55,14 +58,15 @@ class Job:
         """Its serial work as now believed; `guess` if nobody declared it. Of a job that is over, what it took then."""
         declared = self.declared_later if self.declared_later is not None else self.report.work
         if self.report.is_finished and declared is None:
-            return max(1.0, self.attained)
+            return max(1.0, self.attained - self.begun_at)
         believed = max(1.0, declared if declared is not None else guess)
-        if self.attained <= believed * (1 + OVERRUN_TOLERANCE):
+        done = self.attained - self.begun_at
+        if done <= believed * (1 + OVERRUN_TOLERANCE):
             return believed
         if self.report.is_finished:
-            return self.attained
+            return done
         for _ in range(DOUBLINGS_MAX):
-            if believed > self.attained:
+            if believed > done:
                 break
             believed *= 2
         return believed
@@ -70,7 +74,7 @@ class Job:
     def remaining(self, guess: GpuMillis) -> GpuMillis:
         """Serial work left, above 0 while the job lives."""
         work = self.work(guess)
-        return max(1.0, LEFT_SHARE_MIN * work, work - max(0.0, self.attained))
+        return max(1.0, LEFT_SHARE_MIN * work, work - max(0.0, self.attained - self.begun_at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,9 @@ from collections.abc import Callable, Iterable
 from typing import Final, Generic, Protocol, TypeVar, assert_never
 
 from themis_arbiter.core.effects import (
+    AdminAnswered,
     AppEnded,
+    ContainerLost,
     Effect,
     GrantGpus,
     LeaseMoved,
@@ -22,6 +24,7 @@ from themis_arbiter.core.effects import (
     RequestDrain,
     RoundClosed,
     SyncLeases,
+    TellJob,
     WakeAt,
     WithdrawLeases,
 )
@@ -144,9 +147,11 @@ class Driver(Generic[ArbiterT]):
                 self._rm.drain(effect)
             case WithdrawLeases():
                 self._rm.withdraw(effect)
+            case TellJob():
+                self._rm.tell(effect)
             case WakeAt(timer=timer, at_ms=at_ms):
                 self._timers.set(timer, at_ms)
-            case LeaseMoved() | RoundClosed() | AppEnded():
+            case LeaseMoved() | RoundClosed() | AppEnded() | ContainerLost() | AdminAnswered():
                 pass  # for observers only
             case _:
                 assert_never(effect)

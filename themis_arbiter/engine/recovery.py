@@ -21,4 +21,5 @@ def take_over(store: LeaseStore, clock: Clock) -> EpochAcquired:
         last_round=state.last_round,
         last_serial=state.last_serial,
         start_id=state.start_id,
+        admin=state.admin,
     )

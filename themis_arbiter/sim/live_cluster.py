@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Final
 
-from themis_arbiter.core.effects import GrantGpus, RequestDrain, SyncLeases, WithdrawLeases
+from themis_arbiter.core.effects import GrantGpus, RequestDrain, SyncLeases, TellJob, WithdrawLeases
 from themis_arbiter.core.types import Millis
 from themis_arbiter.ports import Clock
 from themis_arbiter.sim.live_link import Submit
@@ -59,6 +59,10 @@ class LiveCluster:
     def withdraw(self, effect: WithdrawLeases) -> None:
         """Forget these leases."""
         self._link.withdraw(effect)
+
+    def tell(self, effect: TellJob) -> None:
+        """Show why a job waits."""
+        self._link.tell(effect)
 
     # -- its life
 

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
-from themis_arbiter.core.effects import GrantGpus, RequestDrain, SyncLeases, WithdrawLeases
+from themis_arbiter.core.effects import GrantGpus, RequestDrain, SyncLeases, TellJob, WithdrawLeases
 from themis_arbiter.core.events import (
     ContainerReport,
     JobReport,
@@ -25,6 +25,7 @@ from themis_arbiter.engine.loop import EngineError, MakeEvent
 from themis_arbiter.sim.live_gate import Gate, LeaseUpdate
 
 INBOX_MAX: Final = 1_000  # updates that wait for the cluster; one more is dropped and answered with INBOX_FULL
+TOLD_MAX: Final = 10_000  # jobs whose line is kept
 OUTBOX_MAX: Final = 20_000  # ended containers that wait to be reported; past it a full report says the same
 
 Submit: TypeAlias = Callable[[MakeEvent], None]
@@ -85,6 +86,7 @@ class ClusterLink:
         self._told_seq = 0
         self._refusal: tuple[str, str] | None = None  # start id, reason: still to be told
         self.outbox = Outbox()
+        self.told: dict[JobId, str] = {}
 
     # -- the arbiter's side: any thread
 
@@ -113,6 +115,11 @@ class ClusterLink:
     def withdraw(self, effect: WithdrawLeases) -> None:
         """Forget these leases."""
         self._queue(effect)
+
+    def tell(self, effect: TellJob) -> None:
+        """Keep the line; `told` has what people would see."""
+        if len(self.told) < TOLD_MAX or effect.job_id in self.told:
+            self.told[effect.job_id] = effect.text
 
     def _queue(self, effect: LeaseUpdate) -> None:
         if len(self._inbox) < INBOX_MAX:

@@ -15,6 +15,7 @@ from themis_arbiter.core.effects import (
     RequestDrain,
     RoundClosed,
     SyncLeases,
+    TellJob,
     WakeAt,
     WithdrawLeases,
 )
@@ -88,6 +89,9 @@ class World:
 
     def withdraw(self, effect: WithdrawLeases) -> None:
         self.log.append(f"withdraw {effect.seq}")
+
+    def tell(self, effect: TellJob) -> None:
+        self.log.append(f"tell {effect.job_id}")
 
 
 class Listening(MemoryJournal):

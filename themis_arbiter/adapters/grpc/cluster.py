@@ -24,7 +24,7 @@ from themis_arbiter.adapters.grpc.convert import ReportReader
 from themis_arbiter.adapters.grpc.faults import Fault, Faults, quoted, why_bad_name
 from themis_arbiter.adapters.grpc.gate import GateEffect, lease_update
 from themis_arbiter.adapters.grpc.seams import Engine
-from themis_arbiter.core.effects import GrantGpus, RequestDrain, SyncLeases, WithdrawLeases
+from themis_arbiter.core.effects import GrantGpus, RequestDrain, SyncLeases, TellJob, WithdrawLeases
 from themis_arbiter.core.events import Event, RmAttached, RmDetached, RmReported, UpdateRefused
 from themis_arbiter.core.types import AppId, Epoch, JobId, Millis
 from themis_arbiter.engine.loop import EngineError, EngineStopped
@@ -161,6 +161,12 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
     def withdraw(self, effect: WithdrawLeases) -> None:
         """Forget these leases."""
         self._send(effect)
+
+    def tell(self, effect: TellJob) -> None:
+        """Show why a job waits on its page in YARN."""
+        stream = self._current
+        if stream is not None and stream.start_id == effect.start_id:
+            self.send_diagnostics({effect.job_id: effect.text})
 
     def _send(self, effect: GateEffect) -> None:
         stream = self._current

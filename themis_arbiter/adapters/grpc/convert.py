@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from themis_arbiter.adapters.grpc.faults import Fault, Faults, quoted, why_bad_name
 from themis_arbiter.adapters.grpc.tags import Tags, app_id_of, parse_tags
 from themis_arbiter.core.events import ContainerReport, JobReport, NodeReport
-from themis_arbiter.core.types import AppId, JobId, Millis, OnLeaseEnd
+from themis_arbiter.core.types import AppId, JobId, Millis
 from themis_arbiter.gen.themis.v1 import cluster_pb2 as pb
 
 GPUS_PER_NODE_MAX: Final = 4_096
@@ -251,7 +251,8 @@ class ReportReader:
             memory_mb=max((min(max(a.memory_mb, 0), _TOTALS_MAX) for a in asks), default=0),
             vcores=max((max(a.vcores, 0) for a in asks), default=0),
             work=tags.work,
-            on_lease_end=tags.on_lease_end or OnLeaseEnd.CHECKPOINT,
+            on_lease_end=tags.on_lease_end,
+            checkpoint_ms=tags.checkpoint_ms or 0,
             is_finished=is_finished,
             finish_ms=_instant(entry.finish_rm_ms, rm_now_ms, now_ms) if is_finished else 0,
             final_status=self._final_status(entry) if is_finished else "",

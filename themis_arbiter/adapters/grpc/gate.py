@@ -23,6 +23,7 @@ def lease_update(effect: GateEffect, now_ms: Millis) -> pb.LeaseUpdate:
     match effect:
         case SyncLeases():
             message.is_full = True
+            message.is_observing = effect.is_observing
             draining = {lease_id for lease_id, _ in effect.drains}
             message.leases.extend(_gate_lease(lease, lease.lease_id in draining) for lease in effect.leases)
             message.drains.extend(_drains(effect.drains, now_ms))

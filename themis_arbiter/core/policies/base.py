@@ -24,6 +24,8 @@ class MarketJob:
     has_run: bool
     held: tuple[GpuId, ...] = ()
     ending: tuple[GpuId, ...] = ()
+    restart_ms: Millis = 0  # what it loses when its GPUs change
+    lost: GpuMillis = 0.0  # work that it then has to do again
 
     @property
     def is_whole(self) -> bool:

@@ -145,7 +145,7 @@ class ArbiterMessage(_message.Message):
     def __init__(self, leases: _Optional[_Union[LeaseUpdate, _Mapping]] = ..., diagnostics: _Optional[_Union[Diagnostics, _Mapping]] = ...) -> None: ...
 
 class LeaseUpdate(_message.Message):
-    __slots__ = ("epoch", "start_id", "seq", "is_full", "leases", "removed_lease_ids", "drains")
+    __slots__ = ("epoch", "start_id", "seq", "is_full", "leases", "removed_lease_ids", "drains", "is_observing")
     EPOCH_FIELD_NUMBER: _ClassVar[int]
     START_ID_FIELD_NUMBER: _ClassVar[int]
     SEQ_FIELD_NUMBER: _ClassVar[int]
@@ -153,6 +153,7 @@ class LeaseUpdate(_message.Message):
     LEASES_FIELD_NUMBER: _ClassVar[int]
     REMOVED_LEASE_IDS_FIELD_NUMBER: _ClassVar[int]
     DRAINS_FIELD_NUMBER: _ClassVar[int]
+    IS_OBSERVING_FIELD_NUMBER: _ClassVar[int]
     epoch: int
     start_id: str
     seq: int
@@ -160,7 +161,8 @@ class LeaseUpdate(_message.Message):
     leases: _containers.RepeatedCompositeFieldContainer[GateLease]
     removed_lease_ids: _containers.RepeatedScalarFieldContainer[str]
     drains: _containers.RepeatedCompositeFieldContainer[Drain]
-    def __init__(self, epoch: _Optional[int] = ..., start_id: _Optional[str] = ..., seq: _Optional[int] = ..., is_full: _Optional[bool] = ..., leases: _Optional[_Iterable[_Union[GateLease, _Mapping]]] = ..., removed_lease_ids: _Optional[_Iterable[str]] = ..., drains: _Optional[_Iterable[_Union[Drain, _Mapping]]] = ...) -> None: ...
+    is_observing: bool
+    def __init__(self, epoch: _Optional[int] = ..., start_id: _Optional[str] = ..., seq: _Optional[int] = ..., is_full: _Optional[bool] = ..., leases: _Optional[_Iterable[_Union[GateLease, _Mapping]]] = ..., removed_lease_ids: _Optional[_Iterable[str]] = ..., drains: _Optional[_Iterable[_Union[Drain, _Mapping]]] = ..., is_observing: _Optional[bool] = ...) -> None: ...
 
 class GateLease(_message.Message):
     __slots__ = ("lease_id", "application_id", "node", "gpus", "is_draining")

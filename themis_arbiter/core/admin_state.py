@@ -1,0 +1,35 @@
+"""What admins have set: outlives the arbiter, stored with the leases as one JSON text."""
+
+import json
+from dataclasses import dataclass
+
+from themis_arbiter.core.codec import dumps, from_plain
+from themis_arbiter.core.types import AppId, CoreError, NodeName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdminState:
+    """Nothing set is the default; names sorted."""
+
+    is_paused: bool = False
+    is_observing: bool = False
+    drained: tuple[NodeName, ...] = ()
+    weights: tuple[tuple[AppId, float], ...] = ()
+
+
+def admin_to_text(admin: AdminState) -> str:
+    """What the store keeps; empty where nothing is set."""
+    return "" if admin == AdminState() else dumps(admin)
+
+
+def admin_from_text(text: str) -> AdminState:
+    """Errors: CoreError where the text is none of `admin_to_text`'s."""
+    if not text:
+        return AdminState()
+    try:
+        plain = json.loads(text)
+    except ValueError as err:
+        raise CoreError(f"the store's admin record is no JSON: {text[:200]!r}") from err
+    admin = from_plain(AdminState, plain)
+    assert isinstance(admin, AdminState)
+    return admin

@@ -1,0 +1,98 @@
+"""Who does not use what it won, and who uses what it never won.
+
+A no-show: granted, asked for, and still unused after a while. It is taken back, and the job is offered nothing for 1, 2, 4, ...
+leases, until it shows up once. The opposite: containers that no lease covers, after a fall-back or when the plugin is
+first switched on, are *adopted* under leases to the next grid end (contracts.md, "A lease's end").
+"""
+
+from dataclasses import replace
+
+from themis_arbiter.core.events import Timer
+from themis_arbiter.core.lease import Cause, Lease, LeaseState
+from themis_arbiter.core.leasing import cancel, drain
+from themis_arbiter.core.settings import NO_SHOW_LEASES_MAX
+from themis_arbiter.core.state import State
+from themis_arbiter.core.types import GrantId, JobId, NodeName
+
+
+def on_shows(state: State) -> None:
+    """The time to show up has come for some jobs: gangs that are not whole and GPUs that nobody uses go back."""
+    for job_id in sorted(j for j, at in state.gang_deadlines.items() if at <= state.now_ms):
+        del state.gang_deadlines[job_id]
+        if state.rm is None or state.now_ms < state.rm.trusted_ms:
+            _look_again(state, job_id)
+            continue
+        job = state.jobs.get(job_id)
+        if job is None or not state.is_live(job_id):
+            continue
+        if job.gpus_running < job.report.gang:
+            _hand_back(state, job_id, _drainable(state, job_id), Cause.GANG_BROKEN if job.report.gang > 1 else Cause.NO_SHOW)
+            continue
+        unused = [x for x in state.ledger.of_job(job_id) if x.state is LeaseState.GRANTED and not state.ledger.is_next(x)]
+        late = [x for x in unused if x.start_ms + state.show_ms(job_id) <= state.now_ms]
+        if late:
+            _hand_back(state, job_id, late, Cause.NO_SHOW)
+        if len(late) < len(unused):
+            _look_again(state, job_id)
+    if state.gang_deadlines:
+        state.wake_at(Timer.GANGS, min(state.gang_deadlines.values()))
+
+
+def _look_again(state: State, job_id: JobId) -> None:
+    state.gang_deadlines[job_id] = state.now_ms + state.show_ms(job_id)
+
+
+def _drainable(state: State, job_id: JobId) -> list[Lease]:
+    return [x for x in state.ledger.of_job(job_id) if x.state in (LeaseState.GRANTED, LeaseState.ACTIVE)]
+
+
+def _hand_back(state: State, job_id: JobId, leases: list[Lease], cause: Cause) -> None:
+    job = state.jobs[job_id]
+    wait = state.settings.lease_ms * min(NO_SHOW_LEASES_MAX, 2**job.no_shows)
+    state.jobs[job_id] = replace(job, retry_ms=state.now_ms + wait, no_shows=job.no_shows + 1)
+    drain(state, leases, state.now_ms + state.settings.notice_ms, cause)
+    cancel(state, [x for x in state.ledger.of_job(job_id) if state.ledger.is_next(x)], cause)
+
+
+def adopt(state: State) -> None:
+    """Lease to the next grid end what runs without a lease, where its node has GPUs that nobody else has."""
+    rm = state.rm
+    if rm is None or not (rm.is_known and rm.is_synced) or state.admin.is_observing:
+        return
+    adopted: list[Lease] = []
+    for job_id in sorted(state.usage):
+        if not state.is_live(job_id):
+            continue
+        grant_id: GrantId | None = None
+        for node in sorted(state.usage[job_id]):
+            for gpu in _adoptable(state, job_id, node):
+                grant_id = grant_id or state.serial("G")
+                adopted.append(_adopted_lease(state, job_id, gpu, grant_id))
+    if adopted:
+        state.persist(puts=adopted)
+
+
+def _adoptable(state: State, job_id: JobId, node: NodeName) -> list[str]:
+    machine = state.topology.machine(node)
+    if machine is None:
+        return []
+    leased = sum(x.node_of_gpu == node and not state.ledger.is_next(x) for x in state.ledger.of_job(job_id))
+    over = state.used_on(job_id, node) - leased
+    return [g for g in machine.gpu_ids() if state.ledger.current(g) is None][: max(0, over)]
+
+
+def _adopted_lease(state: State, job_id: JobId, gpu: str, grant_id: GrantId) -> Lease:
+    lease = Lease(
+        lease_id=state.serial("L"),
+        grant_id=grant_id,
+        gpu=gpu,
+        app_id=state.jobs[job_id].report.app_id,
+        job_id=job_id,
+        epoch=state.epoch,
+        round_no=state.last_round,
+        start_ms=state.now_ms,
+        end_ms=state.next_end(),
+        cause=Cause.ADOPTED,
+    )
+    state.enter(lease)
+    return lease

@@ -1,0 +1,81 @@
+"""Kinds of app: what a job can do when its lease ends, and what follows for renewals, bids and admission.
+
+* `checkpoint`: its GPUs may go to others at any lease end; it goes on from where it stopped.
+* `restart`: likewise, but it then begins anew, so what it has done since it last began is part of its restart cost.
+* `never`: once it has started, its leases are renewed without an auction until it ends. What it holds is charged to its share
+  like any service; a queue may cap how many GPUs such jobs hold together, and those beyond the cap wait.
+
+A protected minimum runtime holds for all kinds: a job that started is renewed until it has run so long.
+"""
+
+from collections.abc import Iterable
+
+from themis_arbiter.core.lease import Lease
+from themis_arbiter.core.state import State
+from themis_arbiter.core.types import GpuMillis, JobId, Millis, OnLeaseEnd
+from themis_arbiter.core.workload import Job
+
+
+def on_lease_end(state: State, job: Job) -> OnLeaseEnd:
+    """What the job said, else its queue's default, else `checkpoint`."""
+    if job.report.on_lease_end is not None:
+        return job.report.on_lease_end
+    rule = state.settings.queues.get(job.report.queue)
+    return (rule.on_lease_end if rule is not None else None) or OnLeaseEnd.CHECKPOINT
+
+
+def is_protected(state: State, lease: Lease, end_ms: Millis) -> bool:
+    """Whether a lease that ends at `end_ms` is renewed whatever an auction would say."""
+    job = state.jobs.get(lease.job_id)
+    if job is None or not state.is_live(lease.job_id) or job.gpus_running == 0:
+        return False
+    if state.is_out_of_service(lease.node_of_gpu):
+        return False  # the node goes, whatever runs on it
+    if on_lease_end(state, job) is OnLeaseEnd.NEVER:
+        return True
+    return job.running_since_ms is not None and end_ms - job.running_since_ms < state.settings.min_runtime_ms
+
+
+def work_lost_by_moving(state: State, job: Job) -> GpuMillis:
+    """Work that the job would have to do again if its GPUs changed."""
+    if on_lease_end(state, job) is OnLeaseEnd.CHECKPOINT:
+        return 0.0
+    return max(0.0, job.attained - job.begun_at)
+
+
+def never_room(state: State, job: Job) -> int | None:
+    """GPUs that a `never` job may still be given under its queue's cap; None: no cap holds for it."""
+    rule = state.settings.queues.get(job.report.queue)
+    if rule is None or rule.never_gpus_max is None or on_lease_end(state, job) is not OnLeaseEnd.NEVER:
+        return None
+    held = 0
+    for other in state.jobs.values():
+        if other.report.queue == job.report.queue and on_lease_end(state, other) is OnLeaseEnd.NEVER:
+            held += len(state.kept_leases(other.job_id))
+    return max(0, rule.never_gpus_max - held)
+
+
+def why_impossible(state: State, job_id: JobId) -> str:
+    """Why the cluster as it is can never give the job what it asks for; empty: it can."""
+    job = state.jobs[job_id]
+    gang, unit = job.report.gang, job.report.unit
+    usable = [n for n in state.nodes.values() if not state.is_out_of_service(n.node)]
+    largest = max((n.gpus for n in usable), default=0)
+    total = sum(n.gpus // unit * unit for n in usable)
+    if unit > largest:
+        return f"it asks for {unit} GPUs in one container and no node has more than {largest}"
+    if gang > total:
+        return f"it needs {gang} GPUs at once, in containers of {unit}, and the cluster has {total}"
+    rule = state.settings.queues.get(job.report.queue)
+    cap = rule.never_gpus_max if rule is not None and on_lease_end(state, job) is OnLeaseEnd.NEVER else None
+    if cap is not None and gang > cap:
+        return f"it must not be interrupted, needs {gang} GPUs, and queue {job.report.queue} allows such jobs {cap} together"
+    return ""
+
+
+def tell_impossible(state: State, job_ids: Iterable[JobId]) -> None:
+    """Tell those who ask for what can never be that it cannot, on their page in YARN; and when it can again."""
+    for job_id in job_ids:
+        if state.is_live(job_id):
+            why = why_impossible(state, job_id)
+            state.tell(job_id, f"Themis: not scheduled, because {why}" if why else "")
