@@ -43,16 +43,25 @@ def work_lost_by_moving(state: State, job: Job) -> GpuMillis:
     return max(0.0, job.attained - job.begun_at)
 
 
-def never_room(state: State, job: Job) -> int | None:
-    """GPUs that a `never` job may still be given under its queue's cap; None: no cap holds for it."""
-    rule = state.settings.queues.get(job.report.queue)
-    if rule is None or rule.never_gpus_max is None or on_lease_end(state, job) is not OnLeaseEnd.NEVER:
-        return None
-    held = 0
-    for other in state.jobs.values():
-        if other.report.queue == job.report.queue and on_lease_end(state, other) is OnLeaseEnd.NEVER:
-            held += len(state.kept_leases(other.job_id))
-    return max(0, rule.never_gpus_max - held)
+def never_rooms(state: State) -> dict[str, int]:
+    """GPUs that each capped queue's `never` jobs may still be given; queues without a cap are not named."""
+    rooms = {name: rule.never_gpus_max for name, rule in state.settings.queues.items() if rule.never_gpus_max is not None}
+    for job in state.jobs.values() if rooms else ():
+        if job.report.queue in rooms and on_lease_end(state, job) is OnLeaseEnd.NEVER:
+            rooms[job.report.queue] -= len(state.kept_leases(job.job_id))
+    return {name: max(0, room) for name, room in rooms.items()}
+
+
+def take_never_room(state: State, job: Job, held: int, rooms: dict[str, int]) -> int:
+    """GPUs that the job may hold in all, as its queue's cap allows; what it could take is taken out of `rooms`."""
+    room = rooms.get(job.report.queue)
+    if room is None or on_lease_end(state, job) is not OnLeaseEnd.NEVER:
+        return job.wanted
+    more = min(max(0, job.wanted - held), room)
+    if held + more < job.report.gang:  # not even a gang: leave the room to others
+        return held
+    rooms[job.report.queue] = room - more
+    return held + more
 
 
 def why_impossible(state: State, job_id: JobId) -> str:

@@ -12,7 +12,7 @@ from themis_arbiter.core.auction.bid import Supply
 from themis_arbiter.core.codec import to_plain
 from themis_arbiter.core.effects import RoundClosed
 from themis_arbiter.core.events import Timer
-from themis_arbiter.core.kinds import is_protected, never_room, tell_impossible, work_lost_by_moving
+from themis_arbiter.core.kinds import is_protected, never_rooms, take_never_room, tell_impossible, work_lost_by_moving
 from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState
 from themis_arbiter.core.leasing import drain
 from themis_arbiter.core.observing import gpus_in_use, would_move
@@ -170,13 +170,14 @@ def _outside_leases(state: State, node: NodeName) -> int:
 def _market(state: State, offered: Offered) -> Market:
     apps = []
     room: dict[JobId, dict[NodeName, int]] = {}
+    never = never_rooms(state)
     for app_id in sorted(state.apps):
         app = state.apps[app_id]
         live = [j for j in app.job_ids if state.is_live(j) and state.jobs[j].retry_ms <= state.now_ms]
         jobs = []
         for job_id in live:
             job = state.jobs[job_id].at(state.now_ms)
-            market_job = _market_job(state, job, offered)
+            market_job = _market_job(state, job, offered, never)
             if market_job.can_gain or market_job.ending or market_job.held:
                 jobs.append(market_job)
                 room[job_id] = _room(state, job, offered)
@@ -196,23 +197,19 @@ def _market(state: State, offered: Offered) -> Market:
     return Market(now_ms=state.now_ms, round_no=state.last_round, supply=supply, apps=tuple(apps), settings=state.settings)
 
 
-def _market_job(state: State, job: Job, offered: Offered) -> MarketJob:
+def _market_job(state: State, job: Job, offered: Offered, never: dict[str, int]) -> MarketJob:
     if state.admin.is_observing:
         mine = [g for g, j in gpus_in_use(state).items() if j == job.job_id]
     else:
         mine = [x.gpu for x in state.kept_leases(job.job_id)]
     report = job.report
-    wanted = job.wanted
-    room = never_room(state, job)
-    if room is not None:
-        wanted = min(wanted, len(mine) + room)
     return MarketJob(
         job_id=job.job_id,
         app_id=report.app_id,
         arrival_ms=report.arrival_ms,
         gang=report.gang,
         unit=report.unit,
-        wanted=wanted,
+        wanted=take_never_room(state, job, len(mine), never),
         model=report.model,
         remaining=job.remaining(guessed_work(job, state.settings.lease_ms)),
         has_run=job.has_run,
