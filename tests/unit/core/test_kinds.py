@@ -126,10 +126,9 @@ def test_a_no_show_is_taken_back_and_waits_twice_as_long_each_time_until_it_show
 
 
 def test_who_asks_for_what_can_never_be_is_told_at_once_and_others_go_on() -> None:
-    effects = Bench().up()
+    bench = Bench().up()
     huge = replace(job("huge", 9, gang=9), unit=1)
     wide = replace(job("wide", 5), unit=5, gang=5)
-    bench = effects
     told = of_type(bench.report(100, huge, wide, job("ok", 1)), TellJob)
     texts = {t.job_id: t.text for t in told if isinstance(t, TellJob)}
     assert "needs 9 GPUs at once" in texts["huge"]
