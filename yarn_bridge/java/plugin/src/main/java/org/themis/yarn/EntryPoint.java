@@ -90,7 +90,7 @@ public final class EntryPoint {
           update.seq, printable(update.startId));
       return Wire.bytes(outcome.reply);
     }
-    gate.fallback.signOfLife(System.nanoTime() / 1_000_000, gate.book.hasFull());
+    gate.fallback.signOfLife(System.nanoTime() / 1_000_000, gate.book.hasFull(), gate.book.isObserving());
     timer.accept(outcome.changes);
     gate.stamps.applied(outcome.reply.epoch, outcome.reply.seq);
     outbox.poke();

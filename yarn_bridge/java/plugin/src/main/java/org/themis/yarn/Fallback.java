@@ -19,16 +19,24 @@ final class Fallback {
     WAITING,
     /** Leases rule. */
     LEASES,
+    /** The arbiter looks on only: plain CapacityScheduler, until a full update says otherwise. */
+    OBSERVING,
     /** Nobody leads: plain CapacityScheduler. */
     PASS_THROUGH,
     /** Nobody leads: nothing new gets GPUs. */
-    CLOSED
+    CLOSED;
+
+    /** True where the gate lets everything in. */
+    boolean isOpen() {
+      return this == OBSERVING || this == PASS_THROUGH;
+    }
   }
 
   private final Kind kind;
   private final long afterMs;
   private long lastSignMs;
   private boolean hasLeases;
+  private boolean isObserving;
   private volatile Mode mode = Mode.WAITING;
 
   Fallback(Kind kind, long afterMs) {
@@ -44,22 +52,29 @@ final class Fallback {
   synchronized void start(long nowMs) {
     lastSignMs = nowMs;
     hasLeases = false;
+    isObserving = false;
     mode = Mode.WAITING;
   }
 
-  /** An accepted message. {@code hasLeases}: a full update has been accepted in this activation. */
-  synchronized void signOfLife(long nowMs, boolean hasLeases) {
+  /** An accepted message. {@code hasLeases}: a full update has been accepted in this activation, and it said which. */
+  synchronized void signOfLife(long nowMs, boolean hasLeases, boolean isObserving) {
     lastSignMs = nowMs;
     this.hasLeases = hasLeases;
-    move(hasLeases ? Mode.LEASES : Mode.WAITING, 0);
+    this.isObserving = isObserving;
+    move(led(), 0);
+  }
+
+  private Mode led() {
+    return !hasLeases ? Mode.WAITING : isObserving ? Mode.OBSERVING : Mode.LEASES;
   }
 
   synchronized void tick(long nowMs) {
     long silentMs = nowMs - lastSignMs;
-    if (silentMs >= afterMs) {
-      move(kind == Kind.PASS_THROUGH ? Mode.PASS_THROUGH : Mode.CLOSED, silentMs);
+    // One who only looks on may fall silent for ever: nothing hung on its word.
+    if (silentMs < afterMs || led() == Mode.OBSERVING) {
+      move(led(), silentMs);
     } else {
-      move(hasLeases ? Mode.LEASES : Mode.WAITING, silentMs);
+      move(kind == Kind.PASS_THROUGH ? Mode.PASS_THROUGH : Mode.CLOSED, silentMs);
     }
   }
 

@@ -31,14 +31,11 @@ final class Gate {
 
   /** GPUs that leases (or the fall-back) let the application use on the node, those in use included. */
   int allowed(ApplicationId application, String node) {
-    switch (fallback.mode()) {
-      case PASS_THROUGH:
-        return Integer.MAX_VALUE;
-      case LEASES:
-        return book.allowed(application, node);
-      default:
-        return 0;
+    Fallback.Mode mode = fallback.mode();
+    if (mode.isOpen()) {
+      return Integer.MAX_VALUE;
     }
+    return mode == Fallback.Mode.LEASES ? book.allowed(application, node) : 0;
   }
 
   /** True where {@code gpus} more fit. Without GPUs everything does. */
@@ -48,13 +45,13 @@ final class Gate {
 
   /** Fits, and counts the GPUs at once: the authority. Undo with {@link GpuLedger#cancel}. */
   boolean reserve(ApplicationId application, String node, int gpus) {
-    // In pass-through the limit is far above any count, so nothing overflows.
+    // Where everything is let in the limit is far above any count, so nothing overflows.
     return ledger.reserve(application, node, gpus, allowed(application, node));
   }
 
   /** GPUs in use beyond the leases, which only a drain may take back; 0 while plain YARN rules. */
   int excess(ApplicationId application, String node) {
-    if (fallback.mode() == Fallback.Mode.PASS_THROUGH) {
+    if (fallback.mode().isOpen()) {
       return 0;
     }
     return Math.max(0, ledger.used(application, node) - book.allowed(application, node));

@@ -39,6 +39,7 @@ final class LeaseBook {
   private long epoch;
   private long seq = NO_SEQ;
   private boolean hasFull;
+  private boolean isObserving;
   private Map<String, GateLease> leases = new HashMap<>();
   private volatile Map<ApplicationId, Map<String, Integer>> allowed = Collections.emptyMap();
 
@@ -52,6 +53,7 @@ final class LeaseBook {
     epoch = 0;
     seq = NO_SEQ;
     hasFull = false;
+    isObserving = false;
     leases = new HashMap<>();
     allowed = Collections.emptyMap();
   }
@@ -66,6 +68,11 @@ final class LeaseBook {
   /** True once a full update was accepted in this activation. */
   synchronized boolean hasFull() {
     return hasFull;
+  }
+
+  /** True where the last full update said that the arbiter only looks on. */
+  synchronized boolean isObserving() {
+    return isObserving;
   }
 
   synchronized int size() {
@@ -97,6 +104,7 @@ final class LeaseBook {
     allowed = tableOf(next);
     seq = update.seq;
     hasFull = hasFull || update.isFull;
+    isObserving = update.isFull ? update.isObserving : isObserving;
     return new Outcome(accept(), changes);
   }
 

@@ -22,9 +22,11 @@ final class LeaseUpdate {
   final List<GateLease> leases;
   final List<String> removedLeaseIds;
   final List<Drain> drains;
+  /** With {@code isFull}: the arbiter looks on only. */
+  final boolean isObserving;
 
   LeaseUpdate(long epoch, String startId, long seq, boolean isFull, List<GateLease> leases,
-      List<String> removedLeaseIds, List<Drain> drains) {
+      List<String> removedLeaseIds, List<Drain> drains, boolean isObserving) {
     this.epoch = epoch;
     this.startId = startId;
     this.seq = seq;
@@ -32,6 +34,7 @@ final class LeaseUpdate {
     this.leases = leases;
     this.removedLeaseIds = removedLeaseIds;
     this.drains = drains;
+    this.isObserving = isObserving;
   }
 
   /** Says nothing about leases: only that the arbiter is there. */

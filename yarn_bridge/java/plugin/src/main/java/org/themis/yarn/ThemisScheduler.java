@@ -261,7 +261,9 @@ public class ThemisScheduler extends CapacityScheduler {
   public Allocation allocate(ApplicationAttemptId attempt, List<ResourceRequest> ask,
       List<SchedulingRequest> schedulingRequests, List<ContainerId> release, List<String> blacklistAdditions,
       List<String> blacklistRemovals, ContainerUpdates updateRequests) {
-    refuseGpus(attempt, schedulingRequests);
+    if (!gate.fallback.mode().isOpen()) {
+      refuseGpus(attempt, schedulingRequests);
+    }
     Allocation allocation = super.allocate(attempt, ask, schedulingRequests, release, blacklistAdditions,
         blacklistRemovals, updateRequests);
     if (ask != null && !ask.isEmpty()) {

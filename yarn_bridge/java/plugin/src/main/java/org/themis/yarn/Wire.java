@@ -74,7 +74,7 @@ final class Wire {
       drains.add(new LeaseUpdate.Drain(names(drain, "lease_ids"), killInMs));
     }
     return new LeaseUpdate(int64(root, "epoch"), text(root, "start_id"), int64(root, "seq"), bool(root, "is_full"),
-        leases, names(root, "removed_lease_ids"), drains);
+        leases, names(root, "removed_lease_ids"), drains, bool(root, "is_observing"));
   }
 
   private static GateLease gateLease(JsonNode lease) throws BadMessage {

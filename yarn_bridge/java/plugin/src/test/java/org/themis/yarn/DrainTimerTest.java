@@ -46,7 +46,7 @@ class DrainTimerTest {
     gate.book.start("s");
     gate.fallback.start(0);
     update(true, lease("a"), lease("b"), lease("c"));
-    gate.fallback.signOfLife(0, true);
+    gate.fallback.signOfLife(0, true, false);
     for (int i = 1; i <= 3; i++) {
       gate.ledger.add(held(i, 1, i * 10, false), false);
     }
@@ -66,17 +66,17 @@ class DrainTimerTest {
 
   private void update(boolean isFull, GateLease... leases) {
     timer.accept(gate.book.apply(new LeaseUpdate(1, "s", ++seq, isFull, Arrays.asList(leases),
-        Collections.emptyList(), Collections.emptyList())).changes);
+        Collections.emptyList(), Collections.emptyList(), false)).changes);
   }
 
   private void remove(String... ids) {
     timer.accept(gate.book.apply(new LeaseUpdate(1, "s", ++seq, false, Collections.emptyList(), Arrays.asList(ids),
-        Collections.emptyList())).changes);
+        Collections.emptyList(), false)).changes);
   }
 
   private void drain(long killInMs, String... ids) {
     timer.accept(gate.book.apply(new LeaseUpdate(1, "s", ++seq, false, Collections.emptyList(),
-        Collections.emptyList(), Collections.singletonList(new LeaseUpdate.Drain(Arrays.asList(ids), killInMs))))
+        Collections.emptyList(), Collections.singletonList(new LeaseUpdate.Drain(Arrays.asList(ids), killInMs)), false))
         .changes);
   }
 

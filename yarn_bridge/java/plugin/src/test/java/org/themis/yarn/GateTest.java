@@ -23,7 +23,7 @@ class GateTest {
     gate.book.start("s");
     gate.book.apply(new LeaseUpdate(1, "s", 1, true,
         leases == 0 ? Collections.emptyList() : Collections.singletonList(new GateLease("a", APP, "n", leases, false)),
-        Collections.emptyList(), Collections.emptyList()));
+        Collections.emptyList(), Collections.emptyList(), false));
     return gate;
   }
 
@@ -32,9 +32,9 @@ class GateTest {
     Gate gate = gate(Fallback.Kind.PASS_THROUGH, 4);
     assertFalse(gate.fits(APP, "n", 1));
     assertTrue(gate.fits(APP, "n", 0), "no GPUs, no gate");
-    gate.fallback.signOfLife(1, false);
+    gate.fallback.signOfLife(1, false, false);
     assertFalse(gate.fits(APP, "n", 1));
-    gate.fallback.signOfLife(2, true);
+    gate.fallback.signOfLife(2, true, false);
     assertTrue(gate.fits(APP, "n", 4));
     assertFalse(gate.fits(APP, "n", 5));
   }
@@ -42,18 +42,36 @@ class GateTest {
   @Test
   void fallsBackAfterSilenceAndReturns() {
     Gate gate = gate(Fallback.Kind.CLOSED, 2);
-    gate.fallback.signOfLife(50, true);
+    gate.fallback.signOfLife(50, true, false);
     gate.fallback.tick(149);
     assertEquals(Fallback.Mode.LEASES, gate.fallback.mode());
     gate.fallback.tick(150);
     assertEquals(Fallback.Mode.CLOSED, gate.fallback.mode());
     assertFalse(gate.fits(APP, "n", 1));
-    gate.fallback.signOfLife(151, true);
+    gate.fallback.signOfLife(151, true, false);
     assertTrue(gate.fits(APP, "n", 1));
 
     Gate open = gate(Fallback.Kind.PASS_THROUGH, 0);
     open.fallback.tick(100);
     assertTrue(open.fits(APP, "n", 8));
+  }
+
+  @Test
+  void isOpenWhileTheArbiterOnlyLooksOnAndStaysSoInItsSilence() {
+    Gate gate = gate(Fallback.Kind.CLOSED, 1);
+    gate.fallback.signOfLife(1, true, false);
+    assertTrue(gate.reserve(APP, "n", 1));
+    gate.fallback.signOfLife(2, true, true);
+    assertEquals(Fallback.Mode.OBSERVING, gate.fallback.mode());
+    assertTrue(gate.fits(APP, "n", 1_000));
+    assertTrue(gate.reserve(APP, "n", 7));
+    assertEquals(0, gate.excess(APP, "n"), "nothing is too much, so nothing is killed");
+    gate.fallback.tick(1_000_000);
+    assertEquals(Fallback.Mode.OBSERVING, gate.fallback.mode(), "nothing hung on its word");
+    gate.fallback.signOfLife(1_000_001, true, false);
+    assertEquals(Fallback.Mode.LEASES, gate.fallback.mode());
+    assertFalse(gate.fits(APP, "n", 1));
+    assertEquals(7, gate.excess(APP, "n"), "only a drain may take it back");
   }
 
   @Test
@@ -96,7 +114,7 @@ class GateTest {
   @Test
   void committersCannotShareOneLease() throws Exception {
     Gate gate = gate(Fallback.Kind.CLOSED, 3);
-    gate.fallback.signOfLife(1, true);
+    gate.fallback.signOfLife(1, true, false);
     AtomicInteger won = new AtomicInteger();
     CountDownLatch go = new CountDownLatch(1);
     Thread[] committers = new Thread[8];

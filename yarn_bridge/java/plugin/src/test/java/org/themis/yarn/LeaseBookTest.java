@@ -37,13 +37,13 @@ class LeaseBookTest {
 
   private LeaseReply apply(String startId, long epoch, long seq, boolean isFull, List<GateLease> leases,
       List<String> removed) {
-    return book.apply(new LeaseUpdate(epoch, startId, seq, isFull, leases, removed, new ArrayList<>())).reply;
+    return book.apply(new LeaseUpdate(epoch, startId, seq, isFull, leases, removed, new ArrayList<>(), false)).reply;
   }
 
   private LeaseBook.Outcome drain(long seq, long killInMs, String... ids) {
     LeaseUpdate.Drain drain = new LeaseUpdate.Drain(Arrays.asList(ids), killInMs);
     return book.apply(new LeaseUpdate(1, "s1", seq, false, Collections.emptyList(), Collections.emptyList(),
-        Collections.singletonList(drain)));
+        Collections.singletonList(drain), false));
   }
 
   @Test
@@ -52,6 +52,26 @@ class LeaseBookTest {
     assertEquals(2, book.allowed(APP, "n1"));
     assertEquals(1, book.allowed(OTHER, "n1"));
     assertEquals(0, book.allowed(APP, "n2"));
+  }
+
+  @Test
+  void onlyAFullUpdateSaysWhetherTheArbiterLooksOn() {
+    assertTrue(observing(1, true, true).isAccepted);
+    assertTrue(book.isObserving());
+    assertTrue(delta(1, 2, lease("a", APP, "n1")).isAccepted);
+    assertTrue(book.isObserving(), "a change says nothing about it");
+    assertTrue(observing(3, true, false).isAccepted);
+    assertFalse(book.isObserving());
+    assertTrue(observing(4, false, true).isAccepted);
+    assertFalse(book.isObserving(), "it counts with is_full only");
+    assertTrue(observing(5, true, true).isAccepted);
+    book.start("s2");
+    assertFalse(book.isObserving());
+  }
+
+  private LeaseReply observing(long seq, boolean isFull, boolean isObserving) {
+    return book.apply(new LeaseUpdate(1, "s1", seq, isFull, Collections.singletonList(lease("z", APP, "n9")),
+        Collections.emptyList(), Collections.emptyList(), isObserving)).reply;
   }
 
   @Test
@@ -119,7 +139,7 @@ class LeaseBookTest {
     full(1, 1, lease("a", APP, "n1"), lease("b", APP, "n1"));
     LeaseBook.Changes changes = book.apply(new LeaseUpdate(1, "s1", 2, true,
         Arrays.asList(lease("b", APP, "n1"), lease("c", APP, "n2")), Collections.emptyList(),
-        Collections.emptyList())).changes;
+        Collections.emptyList(), false)).changes;
     assertEquals(1, changes.granted.size());
     assertEquals("c", changes.granted.get(0).leaseId);
     assertEquals(1, changes.removed.size());

@@ -295,15 +295,53 @@ class SchedulerTest {
     }
   }
 
+  private static List<SchedulingRequest> gpuSchedulingRequest(int id) {
+    return Collections.singletonList(SchedulingRequest.newBuilder().allocationRequestId(id)
+        .priority(Priority.newInstance(id)).resourceSizing(ResourceSizing.newInstance(1, resource(256, 1))).build());
+  }
+
   @Test
-  void gpuSchedulingRequestsAreRefused() throws Exception {
+  void gpuSchedulingRequestsAreRefusedWhereLeasesRule() throws Exception {
     start(configuration());
     MockAM am = application(nm1);
-    SchedulingRequest request = SchedulingRequest.newBuilder().allocationRequestId(1).priority(Priority.newInstance(1))
-        .resourceSizing(ResourceSizing.newInstance(1, resource(256, 1))).build();
-    am.addSchedulingRequest(Collections.singletonList(request));
+    apply("'is_full': true");
+    am.addSchedulingRequest(gpuSchedulingRequest(1));
     Exception refusal = assertThrows(YarnException.class, () -> am.allocate(new ArrayList<>(), new ArrayList<>()));
     assertTrue(refusal.getMessage().contains("SchedulingRequest"), refusal.getMessage());
+  }
+
+  @Test
+  void gpuSchedulingRequestsAreServedWhereEverythingIsLetIn() throws Exception {
+    YarnConfiguration conf = configuration();
+    conf.setLong(Settings.FALLBACK_AFTER_MS, 300);
+    start(conf);
+    MockAM am = application(nm1);
+    await(() -> scheduler().gate().fallback.mode() == Fallback.Mode.PASS_THROUGH, "the fall-back");
+    am.addSchedulingRequest(gpuSchedulingRequest(1));
+    assertEquals(1, beat(am, 1).size(), "under pass-through");
+    apply("'is_full': true, 'is_observing': true");
+    am.addSchedulingRequest(gpuSchedulingRequest(2));
+    assertEquals(1, beat(am, 1).size(), "while the arbiter looks on");
+  }
+
+  @Test
+  void whileTheArbiterLooksOnYarnRules() throws Exception {
+    start(configuration());
+    MockAM am = application(nm1);
+    ask(am, 3, 256, 1);
+    apply(leases(app(am), N2, 1) + ", 'is_observing': true");
+    assertEquals("OBSERVING", counters().get("mode").textValue());
+    assertEquals(3, beat(am, 3).size());
+    apply("'drains': [{'lease_ids': ['l0'], 'kill_in_ms': 0}]");
+    Thread.sleep(DrainTimer.TICK_MS + 300);
+    rm.drainEvents();
+    assertEquals(3, snapshot().get("containers").size(), "nothing is ever taken");
+    assertEquals(0, counters().get("preempt_marks").longValue());
+    apply("'is_full': true");
+    assertEquals("LEASES", counters().get("mode").textValue());
+    ask(am, 1, 256, 1);
+    assertEquals(0, beat(am, 0).size(), "leases rule again");
+    assertEquals(3, snapshot().get("containers").size(), "what runs goes on");
   }
 
   @Test

@@ -65,6 +65,13 @@ class WireTest {
   }
 
   @Test
+  void readsWhetherTheArbiterLooksOn() throws Exception {
+    assertTrue(Wire.leaseUpdate(utf8("{'is_full': true, 'is_observing': true}")).isObserving);
+    assertFalse(Wire.leaseUpdate(utf8("{'is_full': true}")).isObserving);
+    assertThrows(Wire.BadMessage.class, () -> Wire.leaseUpdate(utf8("{'is_observing': 1}")));
+  }
+
+  @Test
   void writesAReply() throws Exception {
     JsonNode reply = new ObjectMapper().readTree(Wire.bytes(new LeaseReply(false, LeaseReply.GAP, 1L << 60, "s", 7)));
     assertFalse(reply.get("is_accepted").booleanValue());
