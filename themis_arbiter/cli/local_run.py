@@ -214,6 +214,8 @@ def tell_account(account: Account, more: Mapping[str, Any], out: TextIO) -> None
     print(f"took       {more['wall_s']:.0f} s, at most {more['peak_memory_mb']} MB of memory", file=out)
     for problem in account.problems:
         print(f"WRONG      {problem}", file=out)
+    for late in account.slow:
+        print(f"SLOW       {late}", file=out)
     if not account.problems:
         counted = ", every unit of work was done once" if any(app.counts for app in account.apps) else ""
         print(f"every app finished{counted}, no invariant was broken", file=out)

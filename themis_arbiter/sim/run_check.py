@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import groupby
+from typing import Final
 
 from themis_arbiter.core.lease import Cause
 from themis_arbiter.core.settings import Settings
@@ -26,6 +27,10 @@ class Rule(StrEnum):
     END_KEPT = "a loser stayed past its lease's end"
     WINNER_STARTS = "a winner's containers did not run in time"
     NO_IDLE = "a GPU idled while an app asked for it"
+
+
+# Rules that a slow or busy machine breaks though everything is right; the others are invariants.
+TIMELY: Final = frozenset({Rule.FIRST_GPU, Rule.WINNER_STARTS, Rule.NO_IDLE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -160,12 +160,17 @@ def test_an_account_names_every_app_that_did_not_succeed_and_every_broken_rule(t
     assert json.loads(account.as_json(good, {"wall_s": 3}))["wall_s"] == 3
 
 
-def test_a_long_list_of_violations_is_cut_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    many = [Violation(rule=Rule.NO_IDLE, start_ms=k, end_ms=k + 1, what="x") for k in range(100)]
+@pytest.mark.parametrize(("rule", "where"), [(Rule.LEASE_BINDS, "problems"), (Rule.NO_IDLE, "slow")])
+def test_a_long_list_is_cut_and_what_only_came_late_is_no_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rule: Rule, where: str
+) -> None:
+    many = [Violation(rule=rule, start_ms=k, end_ms=k + 1, what="x") for k in range(100)]
     monkeypatch.setattr(account, "check_run", lambda *_: many)
-    problems = settled(tmp_path, "SUCCEEDED").problems
-    assert len(problems) == account.VIOLATIONS_SHOWN_MAX + 1
-    assert problems[-1] == "and 80 more"
+    settled_run = settled(tmp_path, "SUCCEEDED")
+    lines = getattr(settled_run, where)
+    assert len(lines) == account.VIOLATIONS_SHOWN_MAX + 1
+    assert lines[-1] == "and 80 more"
+    assert len(settled_run.problems) + len(settled_run.slow) == len(lines)
 
 
 def test_a_progress_line_tells_each_apps_state_rho_and_gpus_by_node() -> None:

@@ -14,7 +14,7 @@ from themis_arbiter.cli.local.watch import gpus_text, short_names
 from themis_arbiter.cli.tables import NOTHING, print_table
 from themis_arbiter.core.types import JobId, Millis
 from themis_arbiter.gen.themis.v1 import admin_pb2
-from themis_arbiter.sim.run_check import Bounds, Violation, check_run
+from themis_arbiter.sim.run_check import TIMELY, Bounds, Violation, check_run
 from themis_arbiter.sim.run_facts import ContainerStay, JournalFacts
 from themis_arbiter.sim.stepwise import total
 
@@ -43,11 +43,12 @@ class AppAccount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """A run as a whole; it is good where `problems` is empty."""
+    """A run as a whole; it is good where `problems` is empty. `slow` is what came late, on a busy machine for example."""
 
     apps: tuple[AppAccount, ...]
     violations: tuple[Violation, ...]
     problems: tuple[str, ...]
+    slow: tuple[str, ...]
     grid_ends: int
     rounds: int
     leases_moved: int  # handed from one app to another
@@ -70,7 +71,11 @@ def settle(
     return Account(
         apps=apps,
         violations=violations,
-        problems=(*(p for app in apps for p in _problems(app)), *_broken(violations, facts.first_ms)),
+        problems=(
+            *(p for app in apps for p in _problems(app)),
+            *_broken([v for v in violations if v.rule not in TIMELY], facts.first_ms),
+        ),
+        slow=tuple(_broken([v for v in violations if v.rule in TIMELY], facts.first_ms)),
         grid_ends=len(facts.grid_ends_ms),
         rounds=facts.rounds,
         leases_moved=moves(facts),

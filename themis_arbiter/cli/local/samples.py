@@ -14,7 +14,7 @@ DEBOUNCE_MS: Final = 500
 RESTART_COST_S: Final = 1
 TICK_S: Final = 20
 GANG_WAIT_S: Final = 5
-HEARTBEAT_MS: Final = 500  # of nodes; the training apps' masters are faster
+HEARTBEAT_MS: Final = 1_000  # of nodes, as YARN has it by default; the training apps' masters are faster
 SHELL_HEARTBEAT_MS: Final = 1_000  # of DistributedShell's master, which cannot be told another
 
 PROFILE: Final = (
