@@ -8,13 +8,14 @@ import pytest
 from tests.support.recorded import are_in_order, faults, read_round
 from tests.support.world import SHORT, World
 from themis_arbiter.core.lease import LeaseState
+from themis_arbiter.core.policies import POLICIES
 from themis_arbiter.core.views_of import apps, leases
 from themis_arbiter.sim.live_jobs import SimJob, SimNode
 
 ENOUGH_MS = 4_000_000
 
 
-def random_world(seed: int) -> World:
+def random_world(seed: int, policy: str = "") -> World:
     chance = random.Random(seed)
     nodes = [
         SimNode(node=f"n{k}", rack=f"r{k // 2}", gpus=chance.choice([1, 2, 4, 4, 8]), gpus_per_slot=chance.choice([0, 2]))
@@ -40,7 +41,7 @@ def random_world(seed: int) -> World:
                 model=chance.choice(["", "vgg16"]),
             )
         )
-    policy = chance.choice(["themis", "themis", "paper"])
+    policy = policy or chance.choice(["themis", "themis", "paper"])
     return World(nodes, jobs, replace(SHORT, policy=policy, payments=chance.random() < 0.8))
 
 
@@ -62,6 +63,15 @@ def test_every_job_finishes_and_every_round_is_right(seed: int) -> None:
     for one in rounds[:25]:
         if len(one.supply.gpus) <= 12:
             assert faults(one) == [], one.record["round"]
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_every_policy_gets_every_job_through(policy: str) -> None:
+    for seed in range(200, 204):
+        world = random_world(seed, policy)
+        world.run_to_end(ENOUGH_MS)
+        assert_all_done_and_books_closed(world)
+        assert are_in_order([read_round(r) for r in world.rounds.records])
 
 
 @pytest.mark.parametrize("seed", range(100, 160))

@@ -19,13 +19,13 @@ Split = dict[JobId, int]  # GPUs that each job takes from the offer
 
 def in_app_order(app: MarketApp) -> tuple[MarketJob, ...]:
     """The app's jobs, those first that it would give GPUs first."""
-    return tuple(sorted(app.jobs, key=lambda j: (not (j.held or j.ending), not j.has_run, -j.remaining, j.job_id))[:PARTS_MAX])
+    return tuple(sorted(app.jobs, key=lambda j: (not j.has_gpus, not j.has_run, -j.remaining, j.job_id)))
 
 
 def splits(app: MarketApp, supply_size: int) -> Iterator[Split]:
     """Ever larger splits of the offer over the app's jobs, gangs whole."""
     taken: Split = {}
-    order = [j for j in in_app_order(app) if j.can_gain]
+    order = [j for j in in_app_order(app) if j.can_gain][:PARTS_MAX]
     room = supply_size
     for job in order:
         need = max(0, job.gang - len(job.held))

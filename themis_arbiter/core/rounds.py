@@ -7,6 +7,7 @@ its lease and the winner's lease follows when the release is confirmed (contract
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from themis_arbiter.core.auction.bid import Supply
 from themis_arbiter.core.codec import to_plain
@@ -22,7 +23,7 @@ from themis_arbiter.core.types import CoreError, GpuId, GrantId, JobId, Millis, 
 from themis_arbiter.core.workload import Job, guessed_work
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Offered:
     """GPUs of one round: `ending` ones by the job whose lease ends, `free` ones are free or will be once drained.
 
@@ -36,6 +37,14 @@ class Offered:
     def all(self) -> tuple[GpuId, ...]:
         """Everything on offer, sorted."""
         return tuple(sorted((*self.free, *self.ending)))
+
+    @cached_property
+    def by_node(self) -> Mapping[NodeName, tuple[GpuId, ...]]:
+        """Everything on offer, by node."""
+        found: dict[NodeName, list[GpuId]] = {}
+        for gpu in self.all():
+            found.setdefault(gpu.rsplit(":", 1)[0], []).append(gpu)
+        return {name: tuple(gpus) for name, gpus in found.items()}
 
 
 def on_round(state: State) -> None:
@@ -180,7 +189,8 @@ def _market(state: State, offered: Offered) -> Market:
             market_job = _market_job(state, job, offered, never)
             if market_job.can_gain or market_job.ending or market_job.held:
                 jobs.append(market_job)
-                room[job_id] = _room(state, job, offered)
+                if limits := _room(state, job, offered):
+                    room[job_id] = limits
         if jobs:
             apps.append(
                 MarketApp(
@@ -191,10 +201,33 @@ def _market(state: State, offered: Offered) -> Market:
                     work=state.app_shape(app)[0],
                     weight=app.weight,
                     jobs=tuple(jobs),
+                    attained=sum(max(0.0, j.attained) for j in state.app_jobs(app)),
                 )
             )
     supply = Supply(state.topology, offered.all(), room)
-    return Market(now_ms=state.now_ms, round_no=state.last_round, supply=supply, apps=tuple(apps), settings=state.settings)
+    memory_mb, vcores = _cluster_totals(state)
+    return Market(
+        now_ms=state.now_ms,
+        round_no=state.last_round,
+        supply=supply,
+        apps=tuple(apps),
+        settings=state.settings,
+        memory_mb=memory_mb,
+        vcores=vcores,
+    )
+
+
+def _cluster_totals(state: State) -> tuple[int, int]:
+    """Memory and CPU of the cluster: what is free and what containers with GPUs use."""
+    memory_mb = sum(n.memory_free_mb for n in state.nodes.values())
+    vcores = sum(n.vcores_free for n in state.nodes.values())
+    for job_id, on in state.usage.items():
+        report = state.jobs[job_id].report if job_id in state.jobs else None
+        if report is not None:
+            containers = sum(on.values()) // report.unit
+            memory_mb += containers * report.memory_mb
+            vcores += containers * report.vcores
+    return memory_mb, vcores
 
 
 def _market_job(state: State, job: Job, offered: Offered, never: dict[str, int]) -> MarketJob:
@@ -217,6 +250,9 @@ def _market_job(state: State, job: Job, offered: Offered, never: dict[str, int])
         ending=tuple(sorted(g for g in mine if g in offered.ending)),
         restart_ms=state.settings.restart_cost_ms + report.checkpoint_ms,
         lost=work_lost_by_moving(state, job),
+        attained=max(0.0, job.attained),
+        memory_mb=report.memory_mb,
+        vcores=report.vcores,
     )
 
 
@@ -224,23 +260,23 @@ def _room(state: State, job: Job, offered: Offered) -> dict[NodeName, int]:
     """GPUs of each node with offers that the job's containers have memory and CPU for, beside those it keeps.
 
     What ending holders use there will be free when they go; how much that is, only their asks tell, so a GPU that ends
-    counts as bringing the memory and CPU of one of this job's containers.
+    counts as bringing the memory and CPU of one of this job's containers. Empty where nothing limits the job.
     """
+    report, unit = job.report, job.report.unit
+    if not (report.memory_mb or report.vcores):
+        return {}
     rooms: dict[NodeName, int] = {}
-    unit = job.report.unit
-    for gpu in offered.all():
-        rooms.setdefault(state.node_of(gpu), 0)
-    for name in rooms:
+    is_limited = False
+    for name, gpus in offered.by_node.items():
         node = state.nodes[name]
         fits = min(
-            node.memory_free_mb // job.report.memory_mb if job.report.memory_mb else node.gpus,
-            node.vcores_free // job.report.vcores if job.report.vcores else node.gpus,
+            node.memory_free_mb // report.memory_mb if report.memory_mb else node.gpus,
+            node.vcores_free // report.vcores if report.vcores else node.gpus,
         )
-        leaving = sum(
-            1 for gpu in offered.all() if state.node_of(gpu) == name and offered.ending.get(gpu, job.job_id) != job.job_id
-        )
+        leaving = sum(offered.ending.get(gpu, job.job_id) != job.job_id for gpu in gpus)
         rooms[name] = max(0, fits) * unit + leaving // unit * unit
-    return rooms
+        is_limited |= rooms[name] < len(gpus)
+    return rooms if is_limited else {}
 
 
 def _check(market: Market, decision: Decision) -> None:

@@ -207,17 +207,24 @@ def _explain_round(record: Mapping[str, Any], app_id: AppId) -> list[str]:
             p = payments[app_id]
             text += f", kept {p['kept']} (hidden payment {1 - p['share_max']:.0%})"
         lines.append(text + ".")
-    else:
+    elif record.get("bids"):
         lines.append(f"{head}it was not among the bidders.")
+    else:
+        lines.append(f"{head}nobody bid, all was handed out in order.")
     if leftover:
-        lines.append(f"It got {leftover} of what was left over.")
+        lines.append(f"It got {leftover} of what was {'left over' if record.get('bids') else 'handed out'}.")
     order = [e for e in record.get("order", ()) if "job_id" in e]
     places = [k for k, e in enumerate(order) if e["app_id"] == app_id]
     if places:
         mine = order[places[0]]
-        urgent = "urgent" if mine["is_urgent"] else "not urgent"
-        lines.append(
-            f"It stood {places[0] + 1} of {len(order)} in the order for leftovers: {urgent}, regret {mine['regret']:.2f} "
-            f"(rho if it were passed over once more)."
-        )
+        length = max(len(order), record.get("order_length", 0))
+        lines.append(f"It stood {places[0] + 1} of {length} in the order of handing out: {_standing(record, mine)}.")
     return lines
+
+
+def _standing(record: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
+    """Why a job stood where it did in an order."""
+    if "regret" in entry:
+        urgent = "urgent" if entry["is_urgent"] else "not urgent"
+        return f"{urgent}, regret {entry['regret']:.2f} (rho if it were passed over once more)"
+    return f"{record.get('order_by', 'order')}: {entry.get('value', 0):.6g}"

@@ -24,10 +24,6 @@ ENVIRONMENT_PREFIX: Final = "THEMIS_"
 # Variables with this prefix that are not settings.
 OTHER_VARIABLES: Final = frozenset({"THEMIS_ARBITER", "THEMIS_CONFIG"})
 
-POLICIES_LATER: Final = (
-    *("guard", "fifo", "drf", "las", "tiresias", "gandiva", "optimus", "slaq", "srtf", "srsf", "quincy"),
-    *("carbyne", "strawman"),
-)
 # Settings of contracts.md that this version does not have: silence would let an admin rely on them.
 LATER: Final = frozenset(
     {
@@ -72,7 +68,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("restart_cost", values.duration, "40 s", "What a job loses when its GPUs change or it resumes."),
     Setting("tick", values.duration, "300 s", "How long a job that is passed over waits for its next chance."),
     Setting("gang_wait", values.duration, "10 s", "A gang whose containers are not whole by then is handed back."),
-    Setting("policy", values.choice(sorted(POLICIES), POLICIES_LATER), "themis", "Who gets which GPUs."),
+    Setting("policy", values.choice(sorted(POLICIES)), "themis", "Who gets which GPUs."),
     Setting("fairness_knob", values.fraction, 0.8, "f of the `paper` policy; other policies do not read it."),
     Setting("payments", values.boolean, True, "Whether hidden payments keep bids truthful."),
     Setting("models", values.path, None, "CSV file `model,slot,machine,rack,cluster` of slowdowns; without: a guess."),

@@ -177,16 +177,14 @@ def store(value: object, origin: Origin) -> StoreAddress:
     raise ValueProblem(f"{shown(value)} is not a store; {advice}")
 
 
-def choice(options: Sequence[str], later: Sequence[str] = ()) -> Parser:
-    """A parser of one of `options`; those of `later` are known but not in this version."""
+def choice(options: Sequence[str]) -> Parser:
+    """A parser of one of `options`."""
 
     def parse(value: object, _origin: Origin) -> str:
         text = value.strip().lower() if isinstance(value, str) else ""
         if text in options:
             return text
         known = ", ".join(options)
-        if text in later:
-            raise ValueProblem(f"{shown(value)} is not in this version; write one of: {known}")
         raise ValueProblem(f"{shown(value)} is not one of the values there are; write one of: {known}")
 
     return parse

@@ -4,11 +4,30 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from themis_arbiter.core.policies.base import Policy
+from themis_arbiter.core.policies.guard import GuardPolicy
 from themis_arbiter.core.policies.paper import PaperPolicy
+from themis_arbiter.core.policies.queues import (
+    FifoPolicy,
+    LasPolicy,
+    SrsfPolicy,
+    SrtfPolicy,
+    StrawmanPolicy,
+    TiresiasPolicy,
+)
 from themis_arbiter.core.policies.themis import ThemisPolicy
 from themis_arbiter.core.types import CoreError
 
-POLICIES: Final[Mapping[str, Callable[[], Policy]]] = {"paper": PaperPolicy, "themis": ThemisPolicy}
+POLICIES: Final[Mapping[str, Callable[[], Policy]]] = {
+    "themis": ThemisPolicy,
+    "guard": GuardPolicy,
+    "paper": PaperPolicy,
+    "fifo": FifoPolicy,
+    "las": LasPolicy,
+    "tiresias": TiresiasPolicy,
+    "srtf": SrtfPolicy,
+    "srsf": SrsfPolicy,
+    "strawman": StrawmanPolicy,
+}
 
 
 def make_policy(name: str) -> Policy:

@@ -26,6 +26,15 @@ class MarketJob:
     ending: tuple[GpuId, ...] = ()
     restart_ms: Millis = 0  # what it loses when its GPUs change
     lost: GpuMillis = 0.0  # work that it then has to do again
+    attained: GpuMillis = 0.0  # GPU time metered so far
+    memory_mb: int = 0  # of one container, which has `unit` GPUs; 0 where nobody said
+    vcores: int = 0
+    loss_curve: tuple[float, float, float] | None = None  # (a, b, c): loss at progress p in [0, 1] is a / (1 + b p) + c
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether it runs on anything now."""
+        return bool(self.held or self.ending)
 
     @property
     def is_whole(self) -> bool:
@@ -49,6 +58,7 @@ class MarketApp:
     work: GpuMillis
     weight: float
     jobs: tuple[MarketJob, ...]
+    attained: GpuMillis = 0.0  # GPU time metered so far, of jobs that are over too
 
     @property
     def remaining(self) -> GpuMillis:
@@ -65,6 +75,8 @@ class Market:
     supply: Supply
     apps: tuple[MarketApp, ...]  # in order of app id
     settings: Settings
+    memory_mb: int = 0  # of the whole cluster; 0 where nobody said
+    vcores: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

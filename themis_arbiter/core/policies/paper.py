@@ -11,8 +11,11 @@ from math import ceil
 from themis_arbiter.core.auction.payment import partial_allocation
 from themis_arbiter.core.bidding import build_bid
 from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
-from themis_arbiter.core.policies.record import auction_record, hand_out_leftovers
+from themis_arbiter.core.policies.handout import in_order
+from themis_arbiter.core.policies.record import auction_record, hand_out_for
 from themis_arbiter.core.rho import rho_of, time_left
+
+ORDER_BY = "the app's rho as it is now, by the paper's T_id, the worst first; the first 1-f of them bid"
 
 
 class PaperPolicy:
@@ -31,12 +34,15 @@ class PaperPolicy:
         took_part = {a.app_id for a in bidders}
         others = shuffled(market, [j for a in wanting if a.app_id not in took_part for j in a.jobs])
         rest = shuffled(market, [j for a in bidders for j in a.jobs])
-        leftovers = hand_out_leftovers(market, outcome, others, rest, chunked=True)
+        hand_out = hand_out_for(market, outcome)
+        hand_out.run(in_order(others))
+        hand_out.run(in_order(rest))
+        leftovers = hand_out.by_app()
         return Decision(
             wins=outcome.kept,
             leftovers=leftovers,
             record=auction_record(market, bids, outcome, leftovers)
-            | {"order": [{"app_id": a.app_id, "rho": self._rho(market, a)} for a in worst_first]},
+            | {"order_by": ORDER_BY, "order": [{"app_id": a.app_id, "rho": self._rho(market, a)} for a in worst_first]},
         )
 
     def _rho(self, market: Market, app: MarketApp) -> float:

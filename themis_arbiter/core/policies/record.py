@@ -1,37 +1,34 @@
-"""What every auctioning policy shares: leftovers after an outcome, and its part of the decision record."""
+"""What policies share: leftovers after an outcome, and their part of the decision record.
+
+A policy without an auction records one in which nobody bid: all that was on offer is unsold, and all that it gives is
+leftover. So every record has the same keys and its books can be checked alike (docs/reference/decision-record.md).
+"""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from themis_arbiter.core.auction.bid import Bid, Placement
-from themis_arbiter.core.auction.leftover import HandOut
 from themis_arbiter.core.auction.payment import Outcome
 from themis_arbiter.core.codec import to_plain
-from themis_arbiter.core.policies.base import Market, MarketJob
+from themis_arbiter.core.policies.base import Decision, Market, MarketJob
+from themis_arbiter.core.policies.handout import HandOut
 from themis_arbiter.core.types import AppId, GpuId, JobId
 
+ORDER_RECORDED_MAX: Final = 200  # jobs of an order that a record names; `order_length` counts them all
 
-def hand_out_leftovers(
-    market: Market, outcome: Outcome, *orders: Sequence[MarketJob], chunked: bool = False
-) -> dict[AppId, Placement]:
-    """Give what was withheld and what was not sold to the jobs of `orders`, one order after the other."""
+
+def hand_out_for(market: Market, outcome: Outcome) -> HandOut:
+    """A hand-out of what was withheld and what was not sold."""
     got: dict[JobId, tuple[GpuId, ...]] = {
         job_id: gpus for placement in outcome.kept.values() for job_id, gpus in placement.items()
     }
-    hand_out = HandOut(market.supply, {*outcome.withheld, *outcome.unsold}, got)
-    for order in orders:
-        hand_out.run(order, chunked=chunked)
-    leftovers: dict[AppId, dict[JobId, tuple[GpuId, ...]]] = {}
-    app_of = {j.job_id: app.app_id for app in market.apps for j in app.jobs}
-    for job_id in sorted(hand_out.given):
-        leftovers.setdefault(app_of[job_id], {})[job_id] = hand_out.given[job_id]
-    return dict(leftovers)
+    return HandOut(market, {*outcome.withheld, *outcome.unsold}, got)
 
 
 def auction_record(
     market: Market, bids: tuple[Bid, ...], outcome: Outcome, leftovers: Mapping[AppId, Placement]
 ) -> dict[str, Any]:
-    """The auction as plain values: enough to check its outcome by brute force (docs/reference/decision-record.md)."""
+    """The auction as plain values: enough to check its outcome by brute force."""
     solution = outcome.solution
     given = {g for placement in leftovers.values() for gpus in placement.values() for g in gpus}
     rho_won = {b.app_id: b.rows[w.row].rho for b, w in zip(bids, solution.wins, strict=True)}
@@ -48,13 +45,58 @@ def auction_record(
         "unsold": list(outcome.unsold),
         "leftovers": to_plain(leftovers),
         "unused": sorted({*outcome.withheld, *outcome.unsold} - given),
-        "apps": [
+        "apps": _apps(market),
+    }
+
+
+def plain_decision(market: Market, hand_out: HandOut, order: Mapping[str, Any], work: int = 0) -> Decision:
+    """The decision of a policy without bids; `order` is `order_record`'s, `work` what its search took."""
+    leftovers = hand_out.by_app()
+    record = {
+        "bids": [],
+        "wins": [],
+        "welfare": 0.0,
+        "bound": 0.0,
+        "work": work,
+        "has_payments": False,
+        "payments": [],
+        "kept": {},
+        "withheld": [],
+        "unsold": list(market.supply.gpus),
+        "leftovers": to_plain(leftovers),
+        "unused": sorted(hand_out.free),
+        "apps": _apps(market),
+        **order,
+    }
+    return Decision(wins={}, leftovers=leftovers, record=record)
+
+
+def order_record(by: str, order: Sequence[tuple[MarketJob, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Why whose turn came when: `by` says in words what the order is by, each entry has what it was for that job."""
+    return {
+        "order_by": by,
+        "order_length": len(order),
+        "order": [
             {
-                "app_id": a.app_id,
-                "elapsed_ms": market.now_ms - a.arrival_ms,
-                "t_independent_ms": a.t_independent_ms,
-                "remaining_gpu_ms": a.remaining,
+                "job_id": j.job_id,
+                "app_id": j.app_id,
+                **why,
+                "wanted": j.wanted,
+                "held": len(j.held),
+                "ending": len(j.ending),
             }
-            for a in market.apps
+            for j, why in order[:ORDER_RECORDED_MAX]
         ],
     }
+
+
+def _apps(market: Market) -> list[dict[str, Any]]:
+    return [
+        {
+            "app_id": a.app_id,
+            "elapsed_ms": market.now_ms - a.arrival_ms,
+            "t_independent_ms": a.t_independent_ms,
+            "remaining_gpu_ms": a.remaining,
+        }
+        for a in market.apps
+    ]

@@ -1,0 +1,65 @@
+"""The regret guard: one offer at a time, to urgent jobs first (mechanism.md, section 6, rules 1-3 and 5; no recall yet).
+
+A job's regret is the rho that its app ends with if the job is passed over once more; above 1.05 it is urgent. Urgent jobs
+are served first, the app with the shortest fair time before the others, and choose their places first; everybody else by
+least remaining declared work, an app's whole demand before the next.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from themis_arbiter.core.policies.base import Decision, Market, MarketJob
+from themis_arbiter.core.policies.handout import HandOut, in_order
+from themis_arbiter.core.policies.order import arranged
+from themis_arbiter.core.policies.record import order_record, plain_decision
+from themis_arbiter.core.rho import regret
+from themis_arbiter.core.types import JobId
+
+ORDER_BY = "urgent jobs by their app's fair time, then all others by the work that their app has left"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Everybody's regret, who is urgent, and the order that follows."""
+
+    regrets: Mapping[JobId, float]
+    urgent: frozenset[JobId]
+    order: tuple[MarketJob, ...]
+
+    def record(self) -> dict[str, Any]:
+        """The order and why, as plain values."""
+        entries = [
+            (
+                j,
+                {
+                    "regret": self.regrets[j.job_id],
+                    "is_urgent": j.job_id in self.urgent,
+                    "remaining_gpu_ms": j.remaining,
+                },
+            )
+            for j in self.order
+        ]
+        return order_record(ORDER_BY, entries)
+
+
+def standing(market: Market) -> Standing:
+    """Where everybody stands: urgent jobs, shortest fair time first; then all others by their app's remaining work."""
+    regrets = {j.job_id: regret(market, app, j) for app in market.apps for j in app.jobs}
+    urgent = frozenset(j for j, r in regrets.items() if r > market.settings.urgent_above)
+    by_fair_time = sorted(market.apps, key=lambda a: (a.t_independent_ms, a.app_id))
+    by_service = sorted(market.apps, key=lambda a: (a.remaining, a.app_id))
+    first = [j for _, j in arranged(by_fair_time) if j.job_id in urgent]
+    rest = [j for _, j in arranged(by_service) if j.job_id not in urgent]
+    return Standing(regrets, urgent, (*first, *rest))
+
+
+class GuardPolicy:
+    """See the module's text."""
+
+    def decide(self, market: Market) -> Decision:
+        """One round."""
+        stand = standing(market)
+        hand_out = HandOut(market, market.supply.gpus)
+        hand_out.run(in_order(stand.order), choosers=stand.urgent)
+        return plain_decision(market, hand_out, stand.record())

@@ -1,0 +1,82 @@
+"""Handing out GPUs by a plan: shares first, then places; what finds no place goes to the next in line.
+
+Order and place are different questions. A plan says how many GPUs each job gets (`sharing`), then `placing` says which.
+Where a share finds no place, its job is barred and the plan is made again for what is left: the round stays work-conserving.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+from typing import Final, TypeAlias
+
+from themis_arbiter.core.auction.bid import Placement
+from themis_arbiter.core.policies.base import Market, MarketJob
+from themis_arbiter.core.policies.placing import place
+from themis_arbiter.core.policies.sharing import Sharing
+from themis_arbiter.core.types import AppId, GpuId, JobId
+
+PLANS_MAX: Final = 64  # of one hand-out; each but the last bars a job that finds no place
+
+Plan: TypeAlias = Callable[[Sharing], None]
+
+
+class HandOut:
+    """One hand-out in progress; `given` is what each job got in it, `free` what is left."""
+
+    def __init__(self, market: Market, free: Iterable[GpuId], got: Mapping[JobId, tuple[GpuId, ...]] | None = None) -> None:
+        self._market = market
+        self._got = dict(got or {})  # the auction's part included
+        self.free = set(free)
+        self.given: dict[JobId, tuple[GpuId, ...]] = {}
+
+    def run(self, plan: Plan, choosers: Collection[JobId] = ()) -> None:
+        """Give out what is free by the plan; `choosers` choose their places first."""
+        barred: set[JobId] = set()
+        for _ in range(PLANS_MAX):
+            sharing = Sharing(self._market, len(self.free), self._got, barred)
+            plan(sharing)
+            if not sharing.shares:
+                return
+            shares = [(sharing.jobs[j], count) for j, count in sharing.shares.items()]
+            assignment = place(self._market, self.free, shares, self._got, choosers)
+            for job_id, gpus in assignment.gpus.items():
+                self.give(job_id, gpus)
+            if not assignment.failed:
+                return
+            barred |= assignment.failed
+
+    def give(self, job_id: JobId, gpus: Iterable[GpuId]) -> None:
+        """These free GPUs go to the job."""
+        gpus = tuple(gpus)
+        self.free.difference_update(gpus)
+        self._got[job_id] = tuple(sorted((*self._got.get(job_id, ()), *gpus)))
+        self.given[job_id] = tuple(sorted((*self.given.get(job_id, ()), *gpus)))
+
+    def by_app(self) -> dict[AppId, Placement]:
+        """What was given, by app and job."""
+        app_of = {j.job_id: app.app_id for app in self._market.apps for j in app.jobs}
+        out: dict[AppId, dict[JobId, tuple[GpuId, ...]]] = {}
+        for job_id in sorted(self.given):
+            out.setdefault(app_of[job_id], {})[job_id] = self.given[job_id]
+        return dict(sorted(out.items()))
+
+
+def in_order(order: Sequence[MarketJob]) -> Plan:
+    """The plan that gives each app (jobs of one app that follow each other) its whole demand before the next.
+
+    An app fills the gangs of its jobs in order, then gives them back what they run on, then lets them grow, in order: so no
+    job's growth takes the gang of another, and who holds what it held stays as it is.
+    """
+    groups = [list(group) for _, group in groupby(order, key=lambda j: j.app_id)]
+
+    def plan(sharing: Sharing) -> None:
+        for group in groups:
+            for job in group:
+                sharing.up_to(job, job.gang)
+            for job in group:
+                sharing.up_to(job, len(job.held) + len(job.ending))
+            for job in group:
+                sharing.up_to(job, job.wanted)
+            if sharing.room == 0:
+                break
+
+    return plan

@@ -1,0 +1,44 @@
+"""Policies that are an order of jobs: the first gets its whole demand, then the next, until nothing is left.
+
+Behind a gang that finds no room smaller ones go ahead of it (backfill): the GPUs would stand idle, and all leases end on one
+grid, so at its next end the order holds again. Incumbents keep their GPUs while their turn comes before the GPUs run out.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar, TypeAlias
+
+from themis_arbiter.core.bidding import in_app_order
+from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
+from themis_arbiter.core.policies.handout import HandOut, in_order
+from themis_arbiter.core.policies.record import order_record, plain_decision
+
+Key: TypeAlias = tuple[float, ...]
+
+
+class OrderPolicy(ABC):
+    """Jobs by `key`, least first; of equal keys the app that came first, and in an app as the app would have it."""
+
+    order_by: ClassVar[str]  # in words, what the first number of the key is
+
+    @abstractmethod
+    def key(self, market: Market, app: MarketApp, job: MarketJob) -> Key:
+        """The job's rank."""
+
+    def decide(self, market: Market) -> Decision:
+        """One round."""
+        order = self.order(market)
+        hand_out = HandOut(market, market.supply.gpus)
+        hand_out.run(in_order([job for job, _ in order]))
+        return plain_decision(market, hand_out, order_record(self.order_by, [(j, {"value": k[0]}) for j, k in order]))
+
+    def order(self, market: Market) -> list[tuple[MarketJob, Key]]:
+        """All jobs with their keys, in the order in which they are served."""
+        ranked = [(job, self.key(market, app, job), app) for app, job in arranged(market.apps)]
+        ranked.sort(key=lambda r: (r[1], r[2].arrival_ms, r[2].app_id))
+        return [(job, key) for job, key, _ in ranked]
+
+
+def arranged(apps: Sequence[MarketApp]) -> list[tuple[MarketApp, MarketJob]]:
+    """All jobs, each app's in its own order."""
+    return [(app, job) for app in apps for job in in_app_order(app)]

@@ -1,0 +1,93 @@
+"""How many GPUs each job gets, before the question which: gangs whole, growth in units and only where it repays.
+
+A `Sharing` counts down the GPUs on offer while a policy's plan gives them away, demands in an order (`up_to`) or a step at a
+time (`step`): a job's first step makes its gang, later ones add a unit.
+"""
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from heapq import heapify, heappop, heappush
+from math import floor
+from typing import TypeAlias
+
+from themis_arbiter.core.policies.base import Market, MarketJob
+from themis_arbiter.core.types import GpuId, JobId
+
+Key: TypeAlias = tuple[float, ...]
+
+
+class Sharing:
+    """The shares of one hand-out: `shares` in the order of giving, `room` GPUs left to give."""
+
+    def __init__(
+        self, market: Market, room: int, got: Mapping[JobId, tuple[GpuId, ...]] | None = None, barred: Collection[JobId] = ()
+    ) -> None:
+        self._lease_ms = market.settings.lease_ms
+        self._got = got or {}
+        self._barred = barred
+        self.room = room
+        self.shares: dict[JobId, int] = {}
+        self.jobs: dict[JobId, MarketJob] = {}
+
+    def has(self, job: MarketJob) -> int:
+        """GPUs that the job has by now, the ending ones only where they were given to it again."""
+        return len(job.held) + len(self._got.get(job.job_id, ())) + self.shares.get(job.job_id, 0)
+
+    def step(self, job: MarketJob) -> int:
+        """GPUs that the job's next step takes, whether or not there is room; 0 where it has none."""
+        has = self.has(job)
+        if job.job_id in self._barred or not job.can_gain or has >= job.wanted:
+            return 0
+        if has < job.gang:
+            least = -(-(job.gang - has) // job.unit) * job.unit
+        elif has == len(job.held) + len(job.ending):
+            least = self._growth_min(job, has)
+        else:
+            least = job.unit
+        return least if has + least <= job.wanted else 0
+
+    def give(self, job: MarketJob, count: int) -> None:
+        """The job gets so many more."""
+        assert 0 < count <= self.room, f"{count} GPUs for {job.job_id}, {self.room} are left"
+        self.jobs[job.job_id] = job
+        self.shares[job.job_id] = self.shares.get(job.job_id, 0) + count
+        self.room -= count
+
+    def up_to(self, job: MarketJob, most: int) -> None:
+        """The job gets so many in all, or as many of them as there is room for and use in, or nothing."""
+        target = min(most, job.wanted)
+        while 0 < (step := self.step(job)) <= self.room and self.has(job) + step <= target:
+            has, now = self.has(job), len(job.held) + len(job.ending)
+            bulk = min(target - has, self.room) // job.unit * job.unit
+            if has < now:  # beyond what it runs on, growth has to repay
+                bulk = min(bulk, (now - has) // job.unit * job.unit)
+            self.give(job, max(step, bulk))
+
+    def _growth_min(self, job: MarketJob, has: int) -> int:
+        """The least growth that repays the restart it costs, within a lease and while the job lasts."""
+        if not job.has_run or (job.restart_ms == 0 and job.lost == 0):
+            return job.unit
+        # On b GPUs in place of a it does more within a time h where b (h - restart) - lost > a h.
+        h = min(float(self._lease_ms), job.remaining / has)
+        if h <= job.restart_ms:
+            return job.wanted + job.unit
+        more = (has * h + job.lost) / (h - job.restart_ms) - has
+        return (floor(more / job.unit) + 1) * job.unit
+
+
+
+def fill(sharing: Sharing, jobs: Sequence[MarketJob], key: Callable[[MarketJob, int, int], Key]) -> None:
+    """Give step after step to the job of the least key(job, GPUs it has, GPUs of its next step), ties to the first."""
+    heap: list[tuple[Key, int]] = []
+    for k, job in enumerate(jobs):
+        step = sharing.step(job)
+        if step:
+            heap.append((key(job, sharing.has(job), step), k))
+    heapify(heap)
+    while heap and sharing.room:
+        _, k = heappop(heap)
+        job = jobs[k]
+        step = sharing.step(job)
+        if 0 < step <= sharing.room:
+            sharing.give(job, step)
+            if following := sharing.step(job):
+                heappush(heap, (key(job, sharing.has(job), following), k))
