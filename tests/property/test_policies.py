@@ -15,6 +15,7 @@ from themis_arbiter.core.policies.base import Decision, Market
 
 NAMES = sorted(POLICIES)
 SEEDS = 60
+# The seeds hold no market where regret, which counts the slowdown of where a job runs, tips over a bar between the two rounds.
 # Rho with what it holds now decides whom the paper makes an offer to: its filter rotates by design. And an auction has other
 # bids once an app holds what it did not hold before.
 ROTATING = frozenset({"paper", "themis"})

@@ -17,7 +17,7 @@ from typing import Final, TypeAlias
 from themis_arbiter.core.bidding import tightest
 from themis_arbiter.core.policies.base import Market, MarketJob
 from themis_arbiter.core.policies.holes import Holes
-from themis_arbiter.core.types import GpuId, JobId
+from themis_arbiter.core.types import GpuId, JobId, Locality
 
 CHOOSER_WEIGHT: Final = 4.0  # an urgent job's GPU time counts so much more (mechanism.md, section 6, rule 5)
 ROUNDING: Final = 1e-9  # a share of useful time: what is better by less is not better
@@ -102,9 +102,14 @@ class _Desk:
                 self._pin(job, count)
         order = shares
         if is_largest_first:
-            order = sorted(shares, key=lambda s: -(s[1] - len(self.taken.get(s[0].job_id, ()))))
+            # Of equally large ones those first that lose most by lying apart.
+            order = sorted(shares, key=lambda s: (len(self.taken.get(s[0].job_id, ())) - s[1], -self._loss_apart(s[0])))
         for job, count in order:
             self._settle(job, count)
+
+    def _loss_apart(self, job: MarketJob) -> float:
+        slowdown = self.market.settings.slowdowns.slowdown
+        return slowdown(job.model, Locality.CLUSTER) / slowdown(job.model, Locality.SLOT)
 
     def _pin(self, job: MarketJob, count: int) -> None:
         """The job keeps what it holds, as far as its share goes and it is still there."""

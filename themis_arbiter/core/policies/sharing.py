@@ -74,7 +74,6 @@ class Sharing:
         return (floor(more / job.unit) + 1) * job.unit
 
 
-
 def fill(sharing: Sharing, jobs: Sequence[MarketJob], key: Callable[[MarketJob, int, int], Key]) -> None:
     """Give step after step to the job of the least key(job, GPUs it has, GPUs of its next step), ties to the first."""
     heap: list[tuple[Key, int]] = []
