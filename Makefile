@@ -118,6 +118,13 @@ test: setup plugin-if-java ## every check and every test there is, real YARN and
 	echo "== pytest"; $(BIN)/python -m pytest $(ARGS) || failed="$$failed pytest"; \
 	if [ -n "$$failed" ]; then echo "make test: failed:$$failed" >&2; exit 1; fi
 
+# --- long sets: not part of `make test` -------------------------------------------------------------------------------
+
+# Another seed, some scenarios, fewer faults: make chaos ARGS='--seed 4 --only rm-kill,bridge-stop --count 3'
+.PHONY: chaos
+chaos: setup plugin ## kill and stop bridge, arbiter and ResourceManager under load, and judge (about an hour)
+	@$(BIN)/python -m tests.chaos $(ARGS)
+
 # --- running --------------------------------------------------------------------------------------------------------
 
 .PHONY: run

@@ -1,0 +1,110 @@
+"""`make chaos`: the campaign.
+
+    python -m tests.chaos [--only bridge-kill,rm-stop,fall-back] [--count 10] [--stop-s 30] [--seed N] [--dir DIR]
+
+Exit status 0 where no promise was broken, 1 where one was, 2 for wrong use. DIR holds chaos.json, chaos.txt and all logs.
+"""
+
+import argparse
+import contextlib
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Final
+
+from tests.chaos import fallback, report
+from tests.chaos.campaign import Campaign, Record
+from tests.chaos.faults import SCENARIOS
+from tests.chaos.stage import ChaosError, Stage
+from themis_arbiter.cli.local_run import ends_on_signals
+from yarn_bridge.local import LocalYarnError
+
+ALL: Final = (*SCENARIOS, fallback.SCENARIO)
+FALLBACK_AFTER_MS: Final = 240_000  # longer than any stop
+FALLBACKS: Final = 3  # of a default campaign: they cost a minute each
+COUNT: Final = 10
+STOP_S: Final = 30.0
+
+
+def arguments(given: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="make chaos", description="Kill and stop the parts of a live system, and judge.")
+    parser.add_argument("--only", default=",".join(ALL), help=f"of {', '.join(ALL)}, with commas between")
+    parser.add_argument("--count", type=int, default=COUNT, help="faults of each scenario")
+    parser.add_argument("--fallbacks", type=int, default=FALLBACKS, help=f"faults of {fallback.SCENARIO}")
+    parser.add_argument("--stop-s", type=float, default=STOP_S, help="how long a stop lasts")
+    parser.add_argument("--seed", type=int, default=None, help="without: one from the clock, which is printed")
+    parser.add_argument("--dir", type=Path, default=None, help="folder of the run; without: a new one in .run")
+    parsed = parser.parse_args(given)
+    parsed.only = tuple(name.strip() for name in parsed.only.split(",") if name.strip())
+    unknown = [name for name in parsed.only if name not in ALL]
+    if unknown or not parsed.only or parsed.count < 1 or parsed.stop_s <= 0:
+        parser.error(f"no such scenario: {', '.join(unknown)}" if unknown else "give scenarios, a count and a length above 0")
+    return parsed
+
+
+def run(given: argparse.Namespace) -> int:
+    """A whole campaign; the exit status."""
+    seed = given.seed if given.seed is not None else time.time_ns() % 1_000_000
+    run_dir = (given.dir or Path(".run") / f"chaos-{time.strftime('%Y%m%dT%H%M%S')}").absolute()
+    run_dir.mkdir(parents=True, exist_ok=True)
+    began_s = time.monotonic()
+
+    def tell(text: str) -> None:
+        print(f"{time.monotonic() - began_s:6.0f} s  {text}", flush=True)
+
+    tell(f"seed {seed}, run {run_dir}")
+    stage = Stage(run_dir, fallback_after_ms=FALLBACK_AFTER_MS)
+    records: list[Record] = []
+    closing: list[str] = []
+    try:
+        stage.start()
+        campaign = Campaign(stage, seed, given.stop_s, tell)
+        campaign.work.submit_all()
+        tell("four apps submitted")
+        try:
+            _faults(campaign, given, records)
+        except (ChaosError, LocalYarnError, OSError) as err:
+            closing.append(f"the campaign broke off: {err}")
+        closing += [*campaign.checks(), *campaign.closing()]
+    finally:
+        stage.stop()
+    facts = report.Facts(seed=seed, stop_s=given.stop_s, wall_s=round(time.monotonic() - began_s, 1), run_dir=run_dir)
+    print(report.write(facts, records, closing))
+    return 1 if closing or any(r.violations for r in records) else 0
+
+
+def _faults(campaign: Campaign, given: argparse.Namespace, records: list[Record]) -> None:
+    for fault in campaign.plan([name for name in given.only if name in SCENARIOS], given.count):
+        campaign.tell(f"{fault.scenario} {fault.number + 1} of {given.count}")
+        records.append(campaign.one(fault))
+        _tell(campaign, records[-1])
+    if fallback.SCENARIO in given.only:
+        fallback.prepare(campaign)
+        for number in range(given.fallbacks):
+            campaign.tell(f"{fallback.SCENARIO} {number + 1} of {given.fallbacks}")
+            records.append(fallback.one(campaign, number))
+            _tell(campaign, records[-1])
+
+
+def _tell(campaign: Campaign, record: Record) -> None:
+    on = f"{record.apps_running} apps on {record.gpus_running} GPUs"
+    campaign.tell(f"  {on}; settled {record.settle_s:.1f} s, ask served {record.ask_s:.1f} s after it was over")
+    for line in record.notes:
+        campaign.tell(f"  {line}")
+    for line in record.violations:
+        campaign.tell(f"  VIOLATED {line}")
+
+
+def main() -> int:
+    """Run the command line; the exit status."""
+    given = arguments()
+    with contextlib.suppress(KeyboardInterrupt), ends_on_signals():
+        return run(given)
+    print("chaos: ended by a signal; everything was stopped", file=sys.stderr)
+    return 128 + signal.SIGINT
+
+
+if __name__ == "__main__":
+    sys.exit(main())
