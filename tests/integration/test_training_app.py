@@ -186,7 +186,7 @@ def test_a_restart_of_the_resource_manager_costs_no_container(yarn: LocalYarn, t
 
 
 def test_tasks_that_outlive_their_lost_node_do_no_step_twice(yarn: LocalYarn, tmp_path: Path) -> None:
-    run = Run(yarn, TrainingApp(name="lost", queue="a", steps=400, step_ms=200, containers_max=6, job_dir=tmp_path))
+    run = Run(yarn, TrainingApp(name="lost", queue="a", steps=800, step_ms=200, containers_max=6, job_dir=tmp_path))
     until(lambda: len(run.tasks()) == 6 and run.done() > 6)
     master_host = yarn.client.app(run.application_id)["amHostHttpAddress"].partition(":")[0]
     lost = next(index for index in range(2) if yarn.config.host(index) != master_host)

@@ -22,7 +22,8 @@ class Rule(StrEnum):
     """What was not kept."""
 
     LEASE_BINDS = "a container ran without a lease"
-    GANG_WHOLE = "a gang's leases or containers were not whole"
+    GANG_WHOLE = "a gang's leases were not whole"
+    GANG_STARTS = "a gang's containers were not whole in time"
     FIRST_GPU = "a late app waited longer than a lease for its first GPU"
     END_KEPT = "a loser stayed past its lease's end"
     WINNER_STARTS = "a winner's containers did not run in time"
@@ -30,7 +31,7 @@ class Rule(StrEnum):
 
 
 # Rules that a slow or busy machine breaks though everything is right; the others are invariants.
-TIMELY: Final = frozenset({Rule.FIRST_GPU, Rule.WINNER_STARTS, Rule.NO_IDLE})
+TIMELY: Final = frozenset({Rule.GANG_STARTS, Rule.FIRST_GPU, Rule.WINNER_STARTS, Rule.NO_IDLE})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,7 +206,7 @@ def _containers_whole(
         if back_ms > granted_ms + bounds.gang_wait_ms + bounds.debounce_ms:
             most = max(running.over(granted_ms, due_ms))
             what = f"{job.job_id}: {most} of {job.gang} ran in time, and it kept its leases"
-            yield Violation(rule=Rule.GANG_WHOLE, start_ms=granted_ms, end_ms=back_ms, what=what)
+            yield Violation(rule=Rule.GANG_STARTS, start_ms=granted_ms, end_ms=back_ms, what=what)
 
 
 # -- (c) a late app

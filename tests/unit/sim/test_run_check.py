@@ -237,7 +237,7 @@ def test_a_gang_that_does_not_become_whole_gives_back_in_time(back: int, is_lawf
     leases = gang_leases(1_000, drain=back, ended=back + 100)
     run = facts([job("g", (0, 2), (1_100, 1), gang=2)], leases, gpus={"n1": 2})
     found = list(gangs_whole(run, [stay("c0", "g", "n1", 1_100, back)], BOUNDS))
-    assert spans(found) == ([] if is_lawful else [(Rule.GANG_WHOLE, 1_000, back)])
+    assert spans(found) == ([] if is_lawful else [(Rule.GANG_STARTS, 1_000, back)])
 
 
 # -- (c) a late app
