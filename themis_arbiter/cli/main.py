@@ -12,7 +12,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import click
 
 from themis_arbiter import __version__
-from themis_arbiter.cli import listing, processes, trace
+from themis_arbiter.cli import listing, processes, simulate, trace
 from themis_arbiter.cli.failures import DONE, NOT_SO
 
 INTERRUPTED: Final = 130  # 128 + SIGINT, as shells count
@@ -34,6 +34,8 @@ for _command in (
     listing.nodes,
     listing.explain,
     trace.trace,
+    simulate.simulate,
+    simulate.compare,
 ):
     cli.add_command(_command)
 

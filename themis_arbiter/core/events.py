@@ -44,7 +44,8 @@ class JobReport:
     """A job (a YARN application): what it is and what it asks for now.
 
     `gpus_asked` are those that it still waits for, beside its containers. `work` is declared serial work, None where
-    nobody said. `unit` is the GPUs of one container, `gang` the fewest GPUs that it can run on.
+    nobody said. `unit` is the GPUs of one container, `gang` the fewest GPUs that it can run on, `max_gpus` the most that it
+    says it can use (0: not said, then it is the most that it ever asked for).
     """
 
     app_id: AppId
@@ -56,6 +57,7 @@ class JobReport:
     gang: int = 1
     unit: int = 1
     gpus_asked: int = 0
+    max_gpus: int = 0
     memory_mb: int = 0
     vcores: int = 0
     work: GpuMillis | None = None

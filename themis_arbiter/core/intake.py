@@ -128,7 +128,7 @@ def _new_job(state: State, report: JobReport) -> None:
         report=report,
         attained=state.stored_meters.pop(report.job_id, 0.0),
         metered_ms=state.now_ms,
-        max_gpus=max(report.gang, report.gpus_asked),
+        max_gpus=max(report.gang, report.gpus_asked, report.max_gpus),
     )
     app = state.apps.get(report.app_id)
     if app is None:

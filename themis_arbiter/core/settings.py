@@ -33,6 +33,7 @@ class Settings:
     debounce_ms: Millis = 1_000
     rho_floor_ms: Millis = 600_000
     restart_cost_ms: Millis = 40_000  # what a job loses when its GPUs change or it resumes after a pause
+    is_first_start_free: bool = False  # whether a job's first start costs nothing: only in a trace's world
     tick_ms: Millis = 300_000  # how long a job that is passed over waits for its next chance: a lease, without recall
     urgent_above: float = 1.05  # regret above which a job is urgent (mechanism.md, section 6)
     gang_wait_ms: Millis = 10_000  # a gang whose containers are not whole by then is handed back

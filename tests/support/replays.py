@@ -1,0 +1,85 @@
+"""Small replays for tests, and what must hold of any: derived again from the runs alone, knowing nothing of the engine."""
+
+import io
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+from typing import Any
+
+from themis_arbiter.core.settings import Settings
+from themis_arbiter.core.speedup import NO_SLOWDOWN, SlowdownModel
+from themis_arbiter.core.topology import Machine, Topology
+from themis_arbiter.core.types import OnLeaseEnd
+from themis_arbiter.sim.sim_jobs import SimulatedJob
+from themis_arbiter.sim.simulate import Inputs, Replayed, replay
+from themis_arbiter.sim.trace import Trace, TraceJob
+
+SLOW = SlowdownModel(by_model={"vgg": (1.0, 1.1, 1.5, 2.0)}, default=NO_SLOWDOWN)
+WORK_SHARE_MAX = 1e-6  # rounding of work
+
+
+def cluster(machines: int, gpus: int, racks: int = 1, gpus_per_slot: int = 0) -> Topology:
+    return Topology(
+        tuple(
+            Machine(name=f"r{r}m{k}", rack=f"r{r}", gpus=gpus, gpus_per_slot=gpus_per_slot)
+            for r in range(racks)
+            for k in range(machines)
+        )
+    )
+
+
+def job(app: str, name: str, arrival: float, gang: int, duration: float, **more: Any) -> TraceJob:
+    return TraceJob(
+        app_id=app,
+        job_id=name,
+        arrival_s=arrival,
+        gang=gang,
+        max_gpus=more.pop("max_gpus", gang),
+        duration_s=duration,
+        **more,
+    )
+
+
+def simulated(
+    jobs: Iterable[TraceJob], topology: Topology, *, policy: str = "themis", slowdowns: SlowdownModel = SLOW, **settings: Any
+) -> tuple[Replayed, list[dict[str, Any]]]:
+    """The replay with every invariant of the core checked after each step, and its decision records."""
+    inputs = Inputs(
+        trace=Trace(tuple(sorted(jobs, key=lambda j: (j.arrival_s, j.key)))),
+        topology=topology,
+        slowdowns=slowdowns,
+        settings=Settings(policy=policy, debounce_ms=0, **settings),
+    )
+    records = io.StringIO()
+    done = replay(inputs, records, is_checked=True)
+    check(done.jobs, topology, slowdowns, inputs.settings)
+    return done, [json.loads(line) for line in records.getvalue().splitlines()]
+
+
+def check(jobs: Sequence[SimulatedJob], topology: Topology, slowdowns: SlowdownModel, settings: Settings) -> None:
+    """The cluster's rules."""
+    longest_ms = settings.lease_ms + settings.notice_ms + settings.restart_cost_ms
+    stays = defaultdict(list)
+    for each in jobs:
+        assert each.runs, f"{each.job_id} never ran"
+        assert each.runs[0].start_ms >= each.spec.arrival_s * 1000 - 1e-6
+        done, owed = 0.0, 0.0
+        for before, run in zip((None, *each.runs), each.runs, strict=False):
+            assert each.spec.gang <= len(run.gpus) <= each.spec.max_gpus, f"{each.job_id}: a broken gang: {run}"
+            assert run.end_ms - run.start_ms <= longest_ms, f"{each.job_id}: longer than a lease: {run}"
+            for gpu in run.gpus:
+                stays[gpu].append((run.start_ms, run.end_ms, each.job_id))
+            if before is not None and (before.gpus != run.gpus or run.start_ms > before.end_ms + 1):
+                owed = float(settings.restart_cost_ms)
+                assert each.spec.on_lease_end is not OnLeaseEnd.NEVER, f"{each.job_id} was interrupted"
+                if each.spec.on_lease_end is OnLeaseEnd.RESTART:
+                    done = 0.0
+            pays = min(owed, run.end_ms - run.start_ms)
+            owed -= pays
+            done += (run.end_ms - run.start_ms - pays) * slowdowns.speed(each.spec.model, run.gpus, topology)
+        assert abs(done - each.work) <= WORK_SHARE_MAX * each.work, f"{each.job_id}: did {done} of {each.work}"
+    for gpu, held in stays.items():
+        held.sort()
+        for (_, end, one), (start, _, other) in pairwise(held):
+            assert start >= end - 1e-6, f"{gpu}: {one} and {other} at once"

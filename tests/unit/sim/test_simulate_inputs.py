@@ -1,0 +1,80 @@
+from pathlib import Path
+
+import pytest
+
+from themis_arbiter.core.types import Locality
+from themis_arbiter.sim.clusterfile import read_cluster
+from themis_arbiter.sim.shares import read_shares
+from themis_arbiter.sim.trace import TraceError, TraceJob
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "file"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_names_count_up_where_none_are_given(tmp_path: Path) -> None:
+    text = "racks: [{count: 2, machines: [{count: 2, gpus: 4, gpus_per_slot: 2}, {gpus: 1}]}, "
+    text += "{name: x, machines: [{name: big, gpus: 8}]}]"
+    topology = read_cluster(write(tmp_path, text))
+    assert sorted(m.name for m in topology.machines) == ["big", "r0m0", "r0m1", "r0m2", "r1m0", "r1m1", "r1m2"]
+    assert topology.gpu_count == 26
+    assert topology.locality(["r0m0:0", "r0m0:1"]) is Locality.SLOT
+    assert topology.locality(["r0m0:1", "r0m0:2"]) is Locality.MACHINE
+    assert topology.locality(["r0m0:1", "r0m2:0"]) is Locality.RACK
+    assert topology.locality(["big:0", "r0m2:0"]) is Locality.CLUSTER
+
+
+def test_json_is_read_as_well(tmp_path: Path) -> None:
+    assert read_cluster(write(tmp_path, '{"racks": [{"machines": [{"gpus": 3}]}]}')).gpu_count == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("[1, 2]", "must be a mapping"),
+        ("racks: []", "`racks` must be a list"),
+        ("racks: [{machines: [{gpus: 0}]}]", "has no GPU"),
+        ("racks: [{machines: [{gpus: -1}]}]", "`gpus` must be a whole number"),
+        ("racks: [{machines: [{gpus: true}]}]", "`gpus` must be a whole number"),
+        ("racks: [{machines: [{gpu: 1}]}]", "unknown gpu"),
+        ("racks: [{machines: [{gpus: 1, name: m}, {gpus: 1, name: m}]}]", "two machines are called m"),
+        ("racks: [{count: 900000, machines: [{gpus: 9}]}]", "more than"),
+        ("racks: [", "neither JSON nor YAML"),
+    ],
+)
+def test_a_cluster_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, text: str, what: str) -> None:
+    with pytest.raises(TraceError, match=what) as caught:
+        read_cluster(write(tmp_path, text))
+    assert "\n" not in str(caught.value)
+
+
+def job(app_id: str, user: str, weight: float = 1.0) -> TraceJob:
+    return TraceJob(
+        app_id=app_id, job_id="j", arrival_s=0, gang=1, max_gpus=1, duration_s=1, user=user, queue="q", weight=weight
+    )
+
+
+APPS = {"a": (job("a", "ann"),), "b": (job("b", "bob", 5.0),), "c": (job("c", "ann"),)}
+
+
+def test_an_owners_weight_is_split_among_its_apps(tmp_path: Path) -> None:
+    assert read_shares(write(tmp_path, "user,weight\nann,3\n"), APPS) == {"a": 1.5, "b": 5.0, "c": 1.5}
+    assert read_shares(write(tmp_path, "queue,weight\nq,3\n"), APPS) == {"a": 1.0, "b": 1.0, "c": 1.0}
+    assert read_shares(write(tmp_path, "weight,app_id\n2,c\n"), APPS) == {"a": 1.0, "b": 5.0, "c": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("weight\n1\n", "must name one of"),
+        ("user,queue,weight\na,b,1\n", "must name one of"),
+        ("user,weight\nann,0\n", "line 2: column weight"),
+        ("user,weight\nann,1\nann,2\n", "line 3: column user: there already"),
+        ("user,weight\neve,1\n", "has no app in the trace"),
+    ],
+)
+def test_shares_that_cannot_be_used_are_refused(tmp_path: Path, text: str, what: str) -> None:
+    with pytest.raises(TraceError, match=what):
+        read_shares(write(tmp_path, text), APPS)

@@ -1,0 +1,199 @@
+"""`themis simulate` and `themis compare`: parse, call, print."""
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from themis_arbiter.cli.failures import NotSo, WrongUse
+from themis_arbiter.cli.options import JSON_OPTION
+from themis_arbiter.cli.tables import print_table
+from themis_arbiter.core.policies import POLICIES
+from themis_arbiter.core.speedup import NO_SLOWDOWN, SlowdownModel
+from themis_arbiter.obs.labels import visible
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+SHOWN: Final = (
+    ("max_rho", "MAX RHO", 3),
+    ("p95_rho", "P95 RHO", 3),
+    ("frac_rho_le_1_05", "RHO<=1.05", 3),
+    ("jain", "JAIN", 3),
+    ("avg_jct_s", "MEAN JCT S", 0),
+    ("gpu_hours", "GPU HOURS", 1),
+    ("restarts", "RESTARTS", 0),
+    ("idle_while_demand", "IDLE", 4),
+    ("wall_s", "WALL S", 1),
+)
+PATH: Final = click.Path(path_type=Path)
+
+
+def _policy_names(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
+    unknown = [name for name in names if name not in POLICIES]
+    if unknown or not names:
+        what = f"no policy is called {unknown[0][:40]!r}" if unknown else "no policy is named"
+        raise click.BadParameter(f"{what}; there are {', '.join(sorted(POLICIES))}")
+    return names
+
+
+def _misreports(
+    _context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]
+) -> tuple[tuple[str, str, float], ...]:
+    return tuple(_misreport(text) for text in value)
+
+
+def _misreport(text: str) -> tuple[str, str, float]:
+    app_id, about, factor = ("", "", "", *text.rsplit(":", 2))[-3:]
+    try:
+        number = float(factor)
+    except ValueError:
+        number = -1.0
+    if not app_id or about not in {"work", "slowdown", "parallelism"} or not 0 < number <= 1e6:
+        raise click.BadParameter(f"{text[:60]!r} is not APP:work|slowdown|parallelism:FACTOR with a factor above 0")
+    return app_id, about, number
+
+
+def _shared_options(command: F) -> F:
+    seconds = click.FloatRange(min=0.0)
+    options = (
+        click.option("--trace", required=False, type=PATH, help="Trace (CSV)."),
+        click.option("--cluster", type=PATH, help="Cluster (YAML or JSON)."),
+        click.option("--models", type=PATH, help="Slowdowns by model (CSV); without: no slowdown."),
+        click.option(
+            "--lease", "lease_s", type=click.FloatRange(min=0.0, min_open=True), help="Seconds; default: the policy's."
+        ),
+        click.option("--fairness-knob", type=click.FloatRange(0.0, 1.0), help="f of the `paper` policy."),
+        click.option("--restart-cost", "restart_cost_s", type=seconds, default=0.0, show_default=True, help="Seconds."),
+        click.option("--rho-floor", "rho_floor_s", type=seconds, default=600.0, show_default=True, help="Seconds."),
+        click.option("--shares", type=PATH, help="Weights of apps, users or queues (CSV)."),
+        click.option(
+            "--estimate-error", type=seconds, default=0.0, show_default=True, help="How far declared work may be off."
+        ),
+        click.option(
+            "--misreport", "misreports", multiple=True, callback=_misreports, metavar="APP:WHAT:FACTOR", help="A lie."
+        ),
+        click.option("--set", "sets", multiple=True, metavar="KEY=VALUE", help="A setting; see --list-settings."),
+        click.option("--list-settings", is_flag=True, help="Print what --set takes and end."),
+        click.option("--strict", is_flag=True, help="Stop at the trace's first bad row."),
+        click.option("--seed", type=int, default=0, show_default=True, help="Of all chance."),
+        click.option("--out", type=PATH, help="Folder for the results."),
+        JSON_OPTION,
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+@click.command()
+@click.option("--policy", "policies", default="themis", show_default=True, callback=_policy_names, help="Who gets which GPUs.")
+@_shared_options
+def simulate(policies: tuple[str, ...], out: Path | None, *, list_settings: bool, as_json: bool, **flags: Any) -> None:
+    """Replay a trace in virtual time through the arbiter that runs live.
+
+    Writes allocations, jobs, apps, decision records, a summary and report.html to the --out folder.
+    """
+    if list_settings:
+        _print_settings(policies[0])
+        return
+    if len(policies) > 1:
+        raise WrongUse("--policy: one policy here; `themis compare` takes several")
+    _run(policies, out, as_json=as_json, **flags)
+
+
+@click.command()
+@click.option("--policy", "policies", required=True, callback=_policy_names, metavar="A,B,...", help="Which ones.")
+@_shared_options
+def compare(policies: tuple[str, ...], out: Path | None, *, list_settings: bool, as_json: bool, **flags: Any) -> None:
+    """Replay a trace under several policies, side by side, and print one table.
+
+    Writes a folder for each policy and one report.html to the --out folder.
+    """
+    if list_settings:
+        _print_settings(policies[0])
+        return
+    _run(policies, out, as_json=as_json, is_comparison=True, **flags)
+
+
+def _print_settings(policy: str) -> None:
+    from themis_arbiter.sim.setkeys import set_keys
+
+    click.echo(f"--set keys of policy {policy}:")
+    rows = [[k.key, k.shown_default, k.meaning] for k in set_keys()]
+    print_table((("KEY", False), ("DEFAULT", False), ("MEANING", False)), rows)
+
+
+def _run(policies: tuple[str, ...], out: Path | None, *, as_json: bool, is_comparison: bool = False, **flags: Any) -> None:
+    from themis_arbiter.sim.compare import compare as compare_runs
+    from themis_arbiter.sim.simulation import load, write_reports
+    from themis_arbiter.sim.simulation import simulate as simulate_run
+    from themis_arbiter.sim.trace import TraceError
+
+    if out is None:
+        raise WrongUse("--out: missing; name a folder for the results")
+    try:
+        request = _request(policies[0], **flags)
+        loaded = load(request, _tell)
+        if is_comparison:
+            summaries = compare_runs(request, loaded, policies, out, _tell)
+            folders = [out / policy for policy in policies]
+        else:
+            summaries = {policies[0]: simulate_run(request, loaded, out, _tell)}
+            folders = [out]
+        if not write_reports(folders, out):
+            _tell("no report.html: this version has none yet")
+    except TraceError as problem:
+        raise WrongUse(visible(str(problem))) from None
+    except OSError as problem:
+        raise NotSo(f"{problem.filename or out}: {problem.strerror or problem}; the results are not complete") from None
+    _print(summaries, as_json=as_json, is_comparison=is_comparison)
+
+
+def _request(policy: str, **flags: Any) -> Any:
+    from themis_arbiter.sim.setkeys import parse_sets
+    from themis_arbiter.sim.simulate import Misreport
+    from themis_arbiter.sim.simulation import Request
+
+    models: Path | None = flags.pop("models")
+    for name in ("trace", "cluster"):
+        if flags[name] is None:
+            raise WrongUse(f"--{name}: missing; name a file")
+    lies = tuple(Misreport(*lie) for lie in flags.pop("misreports"))
+    return Request(
+        policy=policy,
+        slowdowns=None if models is None else _slowdowns(models),
+        models=str(models or ""),
+        misreports=lies,
+        sets=parse_sets(flags.pop("sets")),
+        is_strict=flags.pop("strict"),
+        **flags,
+    )
+
+
+def _slowdowns(path: Path) -> SlowdownModel:
+    from themis_arbiter.server.models import read_models
+
+    found, problems = read_models(path)
+    if problems:
+        raise WrongUse("\nthemis: ".join(visible(problem) for problem in problems))
+    return replace(found, default=NO_SLOWDOWN)
+
+
+def _tell(line: str) -> None:
+    click.echo(f"themis: {visible(line)}", err=True)
+
+
+def _print(summaries: Mapping[str, Mapping[str, Any]], *, as_json: bool, is_comparison: bool) -> None:
+    from themis_arbiter.server.documents import dumps
+
+    if as_json:
+        only = next(iter(summaries.values()))
+        click.echo(dumps(dict(summaries) if is_comparison else dict(only), indent=2))
+        return
+    columns = (("POLICY", False), *((title, True) for _, title, _ in SHOWN))
+    rows = [[policy, *(f"{s[key]:.{digits}f}" for key, _, digits in SHOWN)] for policy, s in summaries.items()]
+    print_table(columns, rows)
+    sys.stdout.flush()

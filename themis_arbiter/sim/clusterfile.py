@@ -1,0 +1,93 @@
+"""The cluster file: YAML or JSON, racks of machines of GPUs, as contracts.md has it."""
+
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from themis_arbiter.core.topology import Machine, Topology
+from themis_arbiter.sim.trace import TraceError, read_text
+
+FILE_BYTES_MAX: Final = 16 * 1024 * 1024
+GPUS_MAX: Final = 1_000_000  # of a cluster
+MACHINES_MAX: Final = 200_000
+
+RACK_KEYS: Final = frozenset({"name", "count", "machines"})
+MACHINE_KEYS: Final = frozenset({"name", "count", "gpus", "gpus_per_slot", "gpu_type"})
+
+
+def read_cluster(path: Path) -> Topology:
+    """The cluster in `path`. Errors: TraceError, one line."""
+    text = read_text(path, FILE_BYTES_MAX)
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        try:
+            document = yaml.safe_load(text)
+        except (yaml.YAMLError, ValueError, RecursionError) as problem:
+            short = " ".join(str(problem).split())
+            raise TraceError(f"{path}: neither JSON nor YAML: {short}; put it right") from None
+    machines: dict[str, Machine] = {}
+    gpus = 0
+    for machine in _machines(document, path):
+        if machine.name in machines:
+            raise TraceError(f"{path}: two machines are called {machine.name}; give each a name of its own, or none")
+        machines[machine.name] = machine
+        gpus += machine.gpus
+        if gpus > GPUS_MAX or len(machines) > MACHINES_MAX:
+            raise TraceError(f"{path}: more than {GPUS_MAX} GPUs or {MACHINES_MAX} machines; write a smaller cluster")
+    if gpus == 0:
+        raise TraceError(f"{path}: the cluster has no GPU; give some machine `gpus`")
+    return Topology(tuple(machines.values()))
+
+
+def _machines(document: Any, path: Path) -> Iterator[Machine]:
+    if not isinstance(document, dict):
+        raise TraceError(f"{path}: must be a mapping with `racks`; see the cluster format")
+    rack_no = 0
+    for rack in _list(document, "racks", path, "the file"):
+        what = f"rack {rack_no}"
+        _check_keys(rack, RACK_KEYS, path, what)
+        for _ in range(_whole(rack, "count", 1, 1, path, what)):
+            rack_name = _name(rack, f"r{rack_no}")
+            rack_no += 1
+            machine_no = 0
+            for machine in _list(rack, "machines", path, what):
+                what_machine = f"machine {machine_no} of {what}"
+                _check_keys(machine, MACHINE_KEYS, path, what_machine)
+                for _ in range(_whole(machine, "count", 1, 1, path, what_machine)):
+                    count = _whole(machine, "gpus", None, 0, path, what_machine)
+                    yield Machine(
+                        name=_name(machine, f"{rack_name}m{machine_no}"),
+                        rack=rack_name,
+                        gpus=count,
+                        gpus_per_slot=_whole(machine, "gpus_per_slot", count or 1, 1, path, what_machine),
+                        gpu_type=str(machine.get("gpu_type") or ""),
+                    )
+                    machine_no += 1
+
+
+def _list(holder: Mapping[str, Any], key: str, path: Path, what: str) -> list[dict[str, Any]]:
+    value = holder.get(key)
+    if not isinstance(value, list) or not value or not all(isinstance(x, dict) for x in value):
+        raise TraceError(f"{path}: {what}: `{key}` must be a list of mappings with at least one entry")
+    return value
+
+
+def _check_keys(holder: Mapping[str, Any], known: frozenset[str], path: Path, what: str) -> None:
+    unknown = sorted(str(k) for k in holder.keys() - known)
+    if unknown:
+        raise TraceError(f"{path}: {what}: unknown {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+
+
+def _whole(holder: Mapping[str, Any], key: str, default: int | None, least: int, path: Path, what: str) -> int:
+    value = holder.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= GPUS_MAX:
+        raise TraceError(f"{path}: {what}: `{key}` must be a whole number from {least} to {GPUS_MAX}, not {value!r:.60}")
+    return int(value)
+
+
+def _name(holder: Mapping[str, Any], default: str) -> str:
+    return str(holder["name"]) if holder.get("name") is not None else default

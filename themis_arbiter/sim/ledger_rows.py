@@ -1,0 +1,62 @@
+"""Watches the engine during a replay: renewals for the books, decision records for rounds.jsonl, what rounds cost."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, TextIO
+
+from themis_arbiter.core.codec import dumps
+from themis_arbiter.core.effects import Effect, LeaseMoved, RoundClosed
+from themis_arbiter.core.events import Event
+from themis_arbiter.core.lease import LeaseState
+from themis_arbiter.core.types import JobId, LeaseId, Millis, RoundNo
+
+# What rounds.jsonl leaves out of a decision record: the same in every round, or of every app and job that waits.
+LEFT_OUT: Final = frozenset({"machines", "room", "apps", "order"})
+
+NoteRenewal = Callable[[JobId, Millis, RoundNo], None]
+
+
+class RoundsObserver:
+    """An engine's observer. `records` gets a line a round as it closes; `renewed` each lease that went on."""
+
+    def __init__(self, lease_ms: Millis, renewed: NoteRenewal, records: TextIO) -> None:
+        self._lease_ms, self._renewed, self._records = lease_ms, renewed, records
+        self._pending_since: dict[LeaseId, Millis] = {}
+        self.rounds = 0
+        self.reserved_gpu_s = 0.0  # GPUs that are free and wait for the rest of a gang's
+
+    def observe(self, event: Event, effects: tuple[Effect, ...]) -> None:
+        """Look at one step."""
+        renewed: dict[tuple[JobId, Millis], None] = {}
+        round_no: RoundNo = 0
+        for effect in effects:
+            if isinstance(effect, LeaseMoved):
+                self._note_reserved(effect, event.at_ms)
+                if effect.state_from is effect.lease.state:  # only a renewal leaves the state
+                    renewed[effect.lease.job_id, effect.lease.end_ms] = None
+            elif isinstance(effect, RoundClosed):
+                round_no = effect.round_no
+                self.rounds += 1
+                self._records.write(dumps(compact(effect.record)) + "\n")
+        for job_id, end_ms in renewed:
+            self._renewed(job_id, end_ms - self._lease_ms, round_no)
+
+    def _note_reserved(self, moved: LeaseMoved, at_ms: Millis) -> None:
+        if moved.lease.state is LeaseState.PENDING:
+            self._pending_since[moved.lease.lease_id] = at_ms
+        elif moved.state_from is LeaseState.PENDING:
+            self.reserved_gpu_s += (at_ms - self._pending_since.pop(moved.lease.lease_id)) / 1000.0
+
+
+def compact(record: Mapping[str, Any]) -> dict[str, Any]:
+    """A decision record for rounds.jsonl."""
+    bids = record.get("bids", ())
+    out = {key: value for key, value in record.items() if key not in LEFT_OUT and key != "bids"}
+    out["bidders"] = [bid["app_id"] for bid in bids]
+    out["bids"] = [[[row["rho"], sum(_taken(p) for p in row["parts"])] for row in bid["rows"]] for bid in bids]
+    if "bound" in record and "welfare" in record:
+        out["gap"] = max(0.0, record["bound"] - record["welfare"])
+    return out
+
+
+def _taken(part: Mapping[str, Any]) -> int:
+    return len(part["keep"]) + int(part["more"])

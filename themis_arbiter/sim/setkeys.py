@@ -1,0 +1,130 @@
+"""`--set key=value`: the settings of an arbiter that a replay may vary, read off `core.settings.Settings` itself.
+
+What has a flag of its own (lease, restart cost, ...) and what only a live system meets has no key here. Durations are seconds.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Final
+
+from themis_arbiter.core.settings import Settings
+from themis_arbiter.core.types import CoreError
+from themis_arbiter.sim.trace import TraceError
+
+OWN_FLAGS: Final = frozenset({"policy", "lease_ms", "restart_cost_ms", "rho_floor_ms", "fairness_knob", "slowdowns"})
+LIVE_ONLY: Final = frozenset({"queues", "observe_only", "recovery_grace_ms", "is_first_start_free"})
+
+LEASE_S: Final = 300.0
+PAPER_LEASE_S: Final = 600.0
+
+# What a trace's world sets otherwise than a live system: nothing is to be gathered, since reports come without delay.
+SIM_DEFAULTS: Final[Mapping[str, Any]] = {"debounce_ms": 0}
+
+MEANINGS: Final[Mapping[str, str]] = {
+    "notice": "how long before its end a lease is decided on: renewed or drained",
+    "debounce": "how long changes are gathered before a round is held",
+    "tick": "how long a job that is passed over waits for its next chance",
+    "urgent_above": "regret above which a job is urgent",
+    "gang_wait": "a gang whose containers are not whole by then is handed back",
+    "no_show": "what was granted and is still unused then is taken back",
+    "min_runtime": "a job that started is renewed until it has run so long",
+    "payments": "whether hidden payments keep bids truthful",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class SetKey:
+    """One key: the field of Settings behind it, its default under a policy, what it does."""
+
+    key: str
+    field: str
+    default: Any
+    meaning: str
+
+    @property
+    def shown_default(self) -> str:
+        """The default as one would write it."""
+        if isinstance(self.default, bool):
+            return str(self.default).lower()
+        return f"{self.default / 1000:g} s" if self.field.endswith("_ms") else str(self.default)
+
+
+def set_keys() -> tuple[SetKey, ...]:
+    """All keys, by name."""
+    found = []
+    for f in fields(Settings):
+        if f.name in OWN_FLAGS or f.name in LIVE_ONLY or f.default is MISSING:
+            continue
+        key = f.name.removesuffix("_ms")
+        meaning = MEANINGS.get(key, str(f.metadata.get("meaning", "see docs/reference/settings.md")))
+        found.append(SetKey(key, f.name, SIM_DEFAULTS.get(f.name, f.default), meaning))
+    return tuple(sorted(found, key=lambda k: k.key))
+
+
+def parse_sets(texts: Iterable[str]) -> dict[str, Any]:
+    """Values by field of Settings. Errors: TraceError naming the key."""
+    known = {k.key: k for k in set_keys()}
+    out: dict[str, Any] = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        key = key.strip().replace("-", "_")
+        if not equals or key not in known:
+            what = f"there is no key {key[:40]!r}" if equals else "is not key=value"
+            raise TraceError(f"--set {text[:60]!r}: {what}; `--list-settings` lists them")
+        out[known[key].field] = _value(known[key], value.strip(), text)
+    return out
+
+
+def _value(key: SetKey, text: str, whole: str) -> Any:
+    kind = type(key.default)
+    try:
+        if kind is bool:
+            return {"true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False}[
+                text.lower()
+            ]
+        if key.field.endswith("_ms"):
+            return _milliseconds(text)
+        return kind(text)
+    except (ValueError, KeyError, OverflowError):
+        raise TraceError(f"--set {whole[:60]!r}: {key.key} takes {_kind_name(key)}; write one") from None
+
+
+def _milliseconds(text: str) -> int:
+    seconds = float(text.removesuffix("s").strip())
+    if not 0 <= seconds <= 1e9:
+        raise ValueError(text)
+    return round(seconds * 1000)
+
+
+def _kind_name(key: SetKey) -> str:
+    if key.field.endswith("_ms"):
+        return "seconds, at least 0"
+    return {bool: "true or false", int: "a whole number", float: "a number"}.get(type(key.default), "a word")
+
+
+def make_settings(
+    policy: str,
+    *,
+    lease_s: float | None,
+    restart_cost_s: float,
+    rho_floor_s: float,
+    knob: float | None,
+    sets: Mapping[str, Any],
+) -> Settings:
+    """The settings of a replay; a policy's own defaults (contracts.md) where nothing is said. Errors: TraceError."""
+    if lease_s is None:
+        lease_s = PAPER_LEASE_S if policy == "paper" else LEASE_S
+    arguments: dict[str, Any] = {
+        "policy": policy,
+        "lease_ms": round(lease_s * 1000),
+        "restart_cost_ms": round(restart_cost_s * 1000),
+        "rho_floor_ms": round(rho_floor_s * 1000),
+        **SIM_DEFAULTS,
+        **sets,
+    }
+    if knob is not None:
+        arguments["fairness_knob"] = knob
+    try:
+        return Settings(**arguments)
+    except CoreError as problem:
+        raise TraceError(f"the settings contradict each other: {problem}") from None

@@ -1,0 +1,151 @@
+"""`themis simulate` from files to files: read what is named, replay it, write the run's folder."""
+
+import importlib
+import importlib.util
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Final
+
+from themis_arbiter.core.speedup import SlowdownModel
+from themis_arbiter.core.topology import Topology
+from themis_arbiter.core.types import AppId
+from themis_arbiter.sim.clusterfile import read_cluster
+from themis_arbiter.sim.figures import AppFigures, app_figures, nearest_rank, summary
+from themis_arbiter.sim.outputs import ROUNDS, write_run
+from themis_arbiter.sim.setkeys import make_settings
+from themis_arbiter.sim.shares import read_shares
+from themis_arbiter.sim.sim_jobs import Physics
+from themis_arbiter.sim.simulate import Inputs, Misreport, Replayed, replay
+from themis_arbiter.sim.trace import Trace, TraceError, read_trace, unknown_models
+
+BAD_ROWS_TOLD_MAX: Final = 100  # lines on stderr; the count says how many there were
+REPORT: Final = "report.html"
+
+Tell = Callable[[str], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What to simulate. Times in seconds; None: the policy's own default."""
+
+    trace: Path
+    cluster: Path
+    slowdowns: SlowdownModel | None = None  # None: no models file was named
+    models: str = ""  # its name, for messages
+    policy: str = "themis"
+    lease_s: float | None = None
+    fairness_knob: float | None = None
+    restart_cost_s: float = 0.0
+    rho_floor_s: float = 600.0
+    shares: Path | None = None
+    estimate_error: float = 0.0
+    misreports: tuple[Misreport, ...] = ()
+    sets: Mapping[str, Any] = field(default_factory=dict)
+    is_strict: bool = False
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The files of a request, read; and what was wrong with the trace's bad rows is told."""
+
+    trace: Trace
+    topology: Topology
+    slowdowns: SlowdownModel
+    weights: dict[AppId, float] | None
+
+
+def load(request: Request, tell: Tell) -> Loaded:
+    """Read the inputs. Errors: TraceError, one line."""
+    told = 0
+
+    def tell_bad_row(line: str) -> None:
+        nonlocal told
+        told += 1
+        if told <= BAD_ROWS_TOLD_MAX:
+            tell(line)
+
+    topology = read_cluster(request.cluster)
+    trace = read_trace(request.trace, strict=request.is_strict, tell=tell_bad_row)
+    if told > BAD_ROWS_TOLD_MAX:
+        tell(f"{request.trace}: and {told - BAD_ROWS_TOLD_MAX} more bad rows")
+    if trace.bad_rows:
+        tell(f"{request.trace}: {trace.rows} rows, {trace.bad_rows} bad and left out, {len(trace.jobs)} used")
+    slowdowns = request.slowdowns
+    if slowdowns is None:
+        if any(job.model for job in trace.jobs):
+            tell(f"{request.trace}: names models, and without --models none of them is slowed by distance")
+        slowdowns = SlowdownModel()
+    else:
+        unknown = unknown_models(trace.jobs, slowdowns.by_model)
+        if unknown:
+            names = ", ".join(ascii(name)[:60] for name in unknown[:5])
+            raise TraceError(f"{request.trace}: models not in {request.models}: {names}; add their rows")
+    weights = read_shares(request.shares, trace.apps()) if request.shares is not None else None
+    return Loaded(trace, topology, slowdowns, weights)
+
+
+def simulate(request: Request, loaded: Loaded, folder: Path, progress: Tell | None = None) -> dict[str, Any]:
+    """Replay and write `folder`, all files but the report; returns the summary. Errors: TraceError, OSError."""
+    settings = make_settings(
+        request.policy,
+        lease_s=request.lease_s,
+        restart_cost_s=request.restart_cost_s,
+        rho_floor_s=request.rho_floor_s,
+        knob=request.fairness_knob,
+        sets=request.sets,
+    )
+    inputs = Inputs(
+        trace=loaded.trace,
+        topology=loaded.topology,
+        slowdowns=loaded.slowdowns,
+        settings=settings,
+        seed=request.seed,
+        weights=loaded.weights,
+        estimate_error=request.estimate_error,
+        misreports=request.misreports,
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    beside = folder / f"{ROUNDS}.part"
+    with beside.open("w", encoding="utf-8", errors="surrogatepass", newline="") as records:
+        replayed = replay(inputs, records, progress=progress)
+    beside.replace(folder / ROUNDS)
+    physics = Physics(loaded.topology, loaded.slowdowns, settings.restart_cost_ms)
+    apps = app_figures(replayed.jobs, replayed.weights, loaded.topology.gpu_count, request.rho_floor_s)
+    found = _summary(request, replayed, apps, physics)
+    write_run(folder, replayed.jobs, apps, found, dict(replayed.weights) if loaded.weights is not None else None)
+    return found
+
+
+def _summary(request: Request, replayed: Replayed, apps: Sequence[AppFigures], physics: Physics) -> dict[str, Any]:
+    walls = sorted(replayed.round_wall_ms)
+    return {
+        "policy": request.policy,
+        "seed": request.seed,
+        **summary(apps, replayed.jobs, replayed.weights, physics, request.rho_floor_s),
+        "rejected_jobs": [list(job.key) for job in replayed.rejected],
+        "reserved_gpu_seconds": replayed.reserved_gpu_s,
+        "rounds": replayed.rounds,
+        "auction_ms": {"p50": round(nearest_rank(walls, 0.5), 3), "p95": round(nearest_rank(walls, 0.95), 3)},
+        "wall_s": round(replayed.wall_s, 3),
+    }
+
+
+def write_reports(folders: Sequence[Path], out: Path) -> bool:
+    """`out`/report.html of one run or several side by side; False where this installation has no report."""
+    if importlib.util.find_spec("themis_arbiter.sim.report") is None:
+        return False
+    importlib.import_module("themis_arbiter.sim.report").write_report(folders, out / REPORT)
+    return True
+
+
+def processors() -> int:
+    """Processors that this process may use."""
+    return max(1, len(os.sched_getaffinity(0)))
+
+
+def with_policy(request: Request, policy: str) -> Request:
+    """The same under another policy."""
+    return replace(request, policy=policy)

@@ -1,0 +1,255 @@
+"""The trace: CSV of jobs by app, as contracts.md has it. Bad rows are told with line, column and reason, and counted.
+
+Times in a trace are seconds and may have any fraction; here they stay the numbers that were written. What the engine gets is
+whole milliseconds, rounded up, so that nothing runs before its arrival.
+"""
+
+import csv
+import io
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from themis_arbiter.core.types import AppId, OnLeaseEnd
+
+FILE_BYTES_MAX: Final = 512 * 1024 * 1024
+ROWS_MAX: Final = 1_000_000
+SHOWN_CHARS_MAX: Final = 60
+GPUS_MAX: Final = 1_000_000  # of one job
+SECONDS_MAX: Final = 1e11  # three thousand years; sums of milliseconds stay exact
+WEIGHT_MAX: Final = 1e300  # sums of a million of them are still numbers
+
+REQUIRED: Final = ("app_id", "job_id", "arrival_s", "n_gpus", "duration_s")
+JobKey = tuple[AppId, str]
+
+
+class TraceError(Exception):
+    """An input that cannot be used: what, where and what to do, in one line."""
+
+
+class _BadRow(Exception):
+    """Column and reason."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceJob:
+    """One row. Seconds; `duration_s` is on `gang` GPUs at the best placement, already cut to `stop_after_s`."""
+
+    app_id: AppId
+    job_id: str
+    arrival_s: float
+    gang: int
+    max_gpus: int
+    duration_s: float
+    model: str = ""
+    weight: float = 1.0
+    user: str = ""
+    queue: str = ""
+    on_lease_end: OnLeaseEnd = OnLeaseEnd.CHECKPOINT
+    cpu: float = 0.0
+    memory_gb: float = 0.0
+    loss_curve: str = ""
+
+    @property
+    def key(self) -> JobKey:
+        """App and job; unique in a trace."""
+        return self.app_id, self.job_id
+
+    @property
+    def work_gpu_s(self) -> float:
+        """Serial work."""
+        return self.gang * self.duration_s
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """The usable rows in order of arrival, then app and job; and what was wrong with the others."""
+
+    jobs: tuple[TraceJob, ...]
+    rows: int = 0
+    bad_rows: int = 0
+
+    def apps(self) -> dict[AppId, tuple[TraceJob, ...]]:
+        """Jobs by app, apps by name; an app's first job is its first by arrival, then job id."""
+        found: dict[AppId, list[TraceJob]] = {}
+        for job in self.jobs:
+            found.setdefault(job.app_id, []).append(job)
+        return {app_id: tuple(found[app_id]) for app_id in sorted(found)}
+
+
+def read_trace(path: Path, *, strict: bool = False, tell: Callable[[str], None] = lambda _: None) -> Trace:
+    """The trace in `path`; each bad row goes to `tell` as one line.
+
+    Errors: TraceError where the file cannot be read, has no usable row, or (`strict`) at the first bad row.
+    """
+    reader = _open(path)
+    jobs: dict[JobKey, TraceJob] = {}
+    rows = bad = 0
+    try:
+        for row in reader:
+            rows += 1
+            if rows > ROWS_MAX:
+                raise TraceError(f"{path}: more than {ROWS_MAX} rows; cut the trace into windows")
+            try:
+                job = _job(row)
+                if job.key in jobs:
+                    raise _BadRow(f"job_id: {_shown(job.job_id)} of app {_shown(job.app_id)} is there already")
+            except _BadRow as problem:
+                bad += 1
+                line = f"{path}: line {reader.line_num}: column {problem}"
+                if strict:
+                    raise TraceError(f"{line}; put it right, or leave --strict out") from None
+                tell(line)
+                continue
+            jobs[job.key] = job
+    except csv.Error as problem:
+        raise TraceError(f"{path}: line {reader.line_num}: not CSV: {problem}; put it right") from None
+    if not jobs:
+        raise TraceError(f"{path}: no usable row of {rows}; a trace needs {','.join(REQUIRED)}")
+    ordered = sorted(jobs.values(), key=lambda j: (j.arrival_s, j.key))
+    return Trace(jobs=tuple(ordered), rows=rows, bad_rows=bad)
+
+
+def read_text(path: Path, bytes_max: int) -> str:
+    """A UTF-8 file, with or without a BOM. Errors: TraceError."""
+    try:
+        with path.open("rb") as file:
+            raw = file.read(bytes_max + 1)
+    except OSError as problem:
+        raise TraceError(f"{path}: cannot be read: {problem.strerror or problem}; name a file that is there") from None
+    if len(raw) > bytes_max:
+        raise TraceError(f"{path}: larger than {bytes_max} bytes; cut it into parts")
+    try:
+        return raw.decode("utf-8-sig")
+    except UnicodeDecodeError as problem:
+        raise TraceError(f"{path}: not UTF-8 (byte {problem.start}); save it as UTF-8") from None
+
+
+def open_table(path: Path, required: Iterable[str], bytes_max: int = FILE_BYTES_MAX) -> "csv.DictReader[str]":
+    """A CSV reader whose header names `required`. Errors: TraceError."""
+    reader = csv.DictReader(io.StringIO(read_text(path, bytes_max), newline=""))
+    try:
+        header = [(name or "").strip() for name in reader.fieldnames or ()]
+    except csv.Error as problem:
+        raise TraceError(f"{path}: line 1: not CSV: {problem}; put it right") from None
+    missing = [name for name in required if name not in header]
+    if missing:
+        raise TraceError(f"{path}: line 1: no column {', '.join(missing)}; the header must name {','.join(required)}")
+    twice = sorted({name for name in header if name and header.count(name) > 1})
+    if twice:
+        raise TraceError(f"{path}: line 1: column {', '.join(twice)} is there twice; keep one")
+    reader.fieldnames = header
+    return reader
+
+
+def _open(path: Path) -> "csv.DictReader[str]":
+    return open_table(path, REQUIRED)
+
+
+def _shown(text: str) -> str:
+    short = text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."
+    return ascii(short)
+
+
+def _text(row: Mapping[str, str | None], column: str) -> str:
+    return (row.get(column) or "").strip()
+
+
+def _number(row: Mapping[str, str | None], column: str, default: float | None = None) -> float:
+    text = _text(row, column)
+    if not text:
+        if default is None:
+            raise _BadRow(f"{column}: empty; write a number")
+        return default
+    try:
+        value = float(text)
+    except ValueError:
+        raise _BadRow(f"{column}: {_shown(text)} is not a number") from None
+    if not math.isfinite(value):
+        raise _BadRow(f"{column}: {_shown(text)} is not finite")
+    return value
+
+
+def _whole(row: Mapping[str, str | None], column: str, least: int, default: int | None = None) -> int:
+    value = _number(row, column, default)
+    if value != int(value) or not least <= value <= GPUS_MAX:
+        raise _BadRow(f"{column}: {_shown(_text(row, column))} is not a whole number from {least} to {GPUS_MAX}")
+    return int(value)
+
+
+def _seconds(row: Mapping[str, str | None], column: str, *, may_be_zero: bool, default: float | None = None) -> float:
+    value = _number(row, column, default)
+    if value < 0 or (value == 0 and not may_be_zero) or (value > SECONDS_MAX and value != default):
+        least = "at least" if may_be_zero else "above"
+        raise _BadRow(f"{column}: {_shown(_text(row, column))} is not {least} 0 and at most {SECONDS_MAX:g} seconds")
+    return value
+
+
+def _job(row: Mapping[str, str | None]) -> TraceJob:
+    """One row's job. Errors: _BadRow."""
+    app_id, job_id = _text(row, "app_id"), _text(row, "job_id")
+    for column, value in (("app_id", app_id), ("job_id", job_id)):
+        if not value:
+            raise _BadRow(f"{column}: empty; write a name")
+    arrival = _seconds(row, "arrival_s", may_be_zero=True)
+    gang = _whole(row, "n_gpus", 1)
+    duration = _seconds(row, "duration_s", may_be_zero=False)
+    duration = min(duration, _seconds(row, "stop_after_s", may_be_zero=False, default=duration))
+    weight = _number(row, "weight", 1.0)
+    if not 0 < weight <= WEIGHT_MAX:
+        raise _BadRow(f"weight: {_shown(_text(row, 'weight'))} is not above 0 and at most {WEIGHT_MAX:g}")
+    ending = _text(row, "on_lease_end") or OnLeaseEnd.CHECKPOINT.value
+    if ending not in set(OnLeaseEnd):
+        raise _BadRow(f"on_lease_end: {_shown(ending)} is none of {', '.join(OnLeaseEnd)}")
+    return TraceJob(
+        app_id=app_id,
+        job_id=job_id,
+        arrival_s=arrival,
+        gang=gang,
+        max_gpus=_whole(row, "max_gpus", gang, gang),
+        duration_s=duration,
+        model=_text(row, "model"),
+        weight=weight,
+        user=_text(row, "user"),
+        queue=_text(row, "queue"),
+        on_lease_end=OnLeaseEnd(ending),
+        cpu=_seconds(row, "cpu", may_be_zero=True, default=0.0),
+        memory_gb=_seconds(row, "memory_gb", may_be_zero=True, default=0.0),
+        loss_curve=_text(row, "loss_curve"),
+    )
+
+
+def unknown_models(jobs: Iterable[TraceJob], known: Iterable[str]) -> list[str]:
+    """Models that the trace names and the models file does not, sorted."""
+    names = set(known)
+    return sorted({job.model for job in jobs} - names - {""})
+
+
+@dataclass(frozen=True, slots=True)
+class FairApp:
+    """What the ideal fluid share knows of an app. Seconds and GPU-seconds; `longest_s` as contracts.md has it."""
+
+    app_id: AppId
+    arrival_s: float
+    work_gpu_s: float
+    longest_s: float
+    max_demand: int
+    weight: float
+    jobs: tuple[TraceJob, ...] = field(repr=False, default=())
+
+
+def fair_app(app_id: AppId, jobs: tuple[TraceJob, ...], weight: float | None = None) -> FairApp:
+    """An app of a trace; `weight` wins over that of its first row."""
+    arrival = min(j.arrival_s for j in jobs)
+    first = min(jobs, key=lambda j: (j.arrival_s, j.key))
+    return FairApp(
+        app_id=app_id,
+        arrival_s=arrival,
+        work_gpu_s=sum(j.work_gpu_s for j in jobs),
+        longest_s=max(j.work_gpu_s / j.max_gpus + j.arrival_s - arrival for j in jobs),
+        max_demand=sum(j.max_gpus for j in jobs),
+        weight=first.weight if weight is None else weight,
+        jobs=jobs,
+    )
