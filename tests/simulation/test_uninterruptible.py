@@ -1,0 +1,47 @@
+"""An app without a checkpoint, ten leases long, finishes under contention; the others pay something, and all finish too."""
+
+from statistics import mean
+
+import pytest
+
+from tests.support.uninterruptible import LEASES_LONG, LONG, Outcome, run, table
+from tests.support.world import SHORT
+from themis_arbiter.core.types import OnLeaseEnd
+
+ALONE_MS = LEASES_LONG * SHORT.lease_ms
+# Without it the others' mean is 1.05; what its GPUs and its right to keep them may add to that.
+MEAN_ADDED_MAX = 0.35
+
+
+@pytest.fixture(scope="module")
+def without() -> Outcome:
+    return run(None, 4)
+
+
+@pytest.mark.parametrize("gang", [2, 4])
+def test_never_runs_through_at_its_full_speed_on_the_gpus_it_started_on(gang: int, without: Outcome) -> None:
+    outcome = run(OnLeaseEnd.NEVER, gang)
+    assert outcome.containers == gang, "it was interrupted"
+    assert ALONE_MS <= outcome.took_ms <= ALONE_MS + SHORT.lease_ms + 2_000
+    assert outcome.leases_moved > 5, "nobody had to give way, so this shows nothing"
+    assert mean(outcome.rho.values()) < mean(without.rho.values()) + MEAN_ADDED_MAX
+
+
+@pytest.mark.parametrize("gang", [2, 4])
+def test_restart_comes_through_too_and_checkpointing_needs_no_more_than_it(gang: int, without: Outcome) -> None:
+    restart, checkpoint = run(OnLeaseEnd.RESTART, gang), run(OnLeaseEnd.CHECKPOINT, gang)
+    # Each move costs it all it has done: its bids say so, and so it is moved seldom enough to get through.
+    assert ALONE_MS <= restart.took_ms <= 4 * ALONE_MS
+    assert restart.containers <= checkpoint.containers
+    assert checkpoint.took_ms <= 2 * ALONE_MS
+    assert restart.leases_moved > 5
+    assert mean(restart.rho.values()) < mean(without.rho.values()) + MEAN_ADDED_MAX
+
+
+def test_the_table_has_everybodys_rho_with_it_and_without(without: Outcome) -> None:
+    never = run(OnLeaseEnd.NEVER, 4)
+    rows = table([without, never])
+    assert LONG not in never.rho
+    assert [row[1] for row in rows] == ["without it", "never"]
+    assert rows[0][4:12] == [f"{rho:.2f}" for _, rho in sorted(without.rho.items())]
+    assert rows[0][4:12] != rows[1][4:12], "it cost the others nothing at all"
