@@ -73,12 +73,12 @@ def adopt(state: State) -> None:
 
 
 def _adoptable(state: State, job_id: JobId, node: NodeName) -> list[str]:
-    machine = state.topology.machine(node)
-    if machine is None:
-        return []
     leased = sum(x.node_of_gpu == node and not state.ledger.is_next(x) for x in state.ledger.of_job(job_id))
     over = state.used_on(job_id, node) - leased
-    return [g for g in machine.gpu_ids() if state.ledger.current(g) is None][: max(0, over)]
+    machine = state.topology.machine(node)
+    if machine is None or over <= 0:
+        return []
+    return [g for g in machine.gpu_ids() if state.ledger.current(g) is None][:over]
 
 
 def _adopted_lease(state: State, job_id: JobId, gpu: str, grant_id: GrantId) -> Lease:

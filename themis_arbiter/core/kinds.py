@@ -8,7 +8,7 @@
 A protected minimum runtime holds for all kinds: a job that started is renewed until it has run so long.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from themis_arbiter.core.lease import Lease
 from themis_arbiter.core.state import State
@@ -64,13 +64,16 @@ def take_never_room(state: State, job: Job, held: int, rooms: dict[str, int]) ->
     return held + more
 
 
-def why_impossible(state: State, job_id: JobId) -> str:
-    """Why the cluster as it is can never give the job what it asks for; empty: it can."""
+def why_impossible(state: State, job_id: JobId, sizes: Mapping[int, int] | None = None) -> str:
+    """Why the cluster as it is can never give the job what it asks for; empty: it can.
+
+    `sizes`: what `node_sizes` says, for who asks about many jobs.
+    """
+    sizes = sizes if sizes is not None else node_sizes(state)
     job = state.jobs[job_id]
     gang, unit = job.report.gang, job.report.unit
-    usable = [n for n in state.nodes.values() if not state.is_out_of_service(n.node)]
-    largest = max((n.gpus for n in usable), default=0)
-    total = sum(n.gpus // unit * unit for n in usable)
+    largest = max(sizes, default=0)
+    total = sum(gpus // unit * unit * count for gpus, count in sizes.items())
     if unit > largest:
         return f"it asks for {unit} GPUs in one container and no node has more than {largest}"
     if gang > total:
@@ -82,9 +85,19 @@ def why_impossible(state: State, job_id: JobId) -> str:
     return ""
 
 
+def node_sizes(state: State) -> dict[int, int]:
+    """How many nodes in service have how many GPUs."""
+    sizes: dict[int, int] = {}
+    for node in state.nodes.values():
+        if not state.is_out_of_service(node.node):
+            sizes[node.gpus] = sizes.get(node.gpus, 0) + 1
+    return sizes
+
+
 def tell_impossible(state: State, job_ids: Iterable[JobId]) -> None:
     """Tell those who ask for what can never be that it cannot, on their page in YARN; and when it can again."""
+    sizes = node_sizes(state)
     for job_id in job_ids:
         if state.is_live(job_id):
-            why = why_impossible(state, job_id)
+            why = why_impossible(state, job_id, sizes)
             state.tell(job_id, f"Themis: not scheduled, because {why}" if why else "")

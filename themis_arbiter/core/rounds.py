@@ -136,6 +136,7 @@ def _offered(state: State, ends_at: Millis | None) -> Offered:
         return _offered_to_a_looker_on(state, ends_at)
     ending = _ending(state, ends_at)
     leaving = tuple(x for x in ending.values() if state.is_out_of_service(x.node_of_gpu))
+    outside = _outside_leases(state)
     out: list[GpuId] = []
     for machine in state.topology.machines:
         if state.is_out_of_service(machine.name):
@@ -148,7 +149,7 @@ def _offered(state: State, ends_at: Millis | None) -> Offered:
         ]
         # Really free GPUs last in the list, so that they are kept back before those that are promised back.
         gpus.sort(key=lambda g: state.ledger.current(g) is None)
-        out += gpus[: max(0, len(gpus) - _outside_leases(state, machine.name))]
+        out += gpus[: max(0, len(gpus) - outside.get(machine.name, 0))]
     gone = {x.gpu for x in leaving}
     return Offered(tuple(sorted(out)), {g: x.job_id for g, x in ending.items() if g not in gone}, leaving)
 
@@ -165,15 +166,18 @@ def _offered_to_a_looker_on(state: State, ends_at: Millis | None) -> Offered:
     return Offered(tuple(sorted(free)), ending)
 
 
-def _outside_leases(state: State, node: NodeName) -> int:
-    """GPUs of a node in use by containers that no lease covers: masters, and what ran before this arbiter knew of it."""
-    leased: dict[JobId, int] = {}
-    for gpu in state.topology.machine(node).gpu_ids():  # type: ignore[union-attr]
-        lease = state.ledger.current(gpu)
-        if lease is not None:
-            leased[lease.job_id] = leased.get(lease.job_id, 0) + 1
-    over = sum(max(0, on.get(node, 0) - leased.get(job_id, 0)) for job_id, on in state.usage.items())
-    return state.foreign.get(node, 0) + over
+def _outside_leases(state: State) -> dict[NodeName, int]:
+    """GPUs by node in use by containers that no lease covers: masters, and what ran before this arbiter knew of it."""
+    leased: dict[tuple[JobId, NodeName], int] = {}
+    for lease in state.ledger:
+        if not state.ledger.is_next(lease):
+            place = lease.job_id, lease.node_of_gpu
+            leased[place] = leased.get(place, 0) + 1
+    outside = dict(state.foreign)
+    for job_id, on in state.usage.items():
+        for node, used in on.items():
+            outside[node] = outside.get(node, 0) + max(0, used - leased.get((job_id, node), 0))
+    return outside
 
 
 def _market(state: State, offered: Offered) -> Market:
@@ -319,11 +323,14 @@ def _carry_out(state: State, offered: Offered, decision: Decision) -> dict[str, 
 
 def _break_up(state: State, losing: Iterable[Lease], winner: Mapping[GpuId, JobId]) -> None:
     """A gang that lost what ended, and holds less than a gang beside it, gives that up too: a part of a gang is idle."""
+    won: dict[JobId, list[GpuId]] = {}
+    for gpu, job_id in winner.items():
+        won.setdefault(job_id, []).append(gpu)
     for job_id in sorted({x.job_id for x in losing}):
         job = state.jobs.get(job_id)
         rest = [x for x in state.kept_leases(job_id) if x.state in (LeaseState.GRANTED, LeaseState.ACTIVE)]
-        won = sum(j == job_id for g, j in winner.items() if g not in {x.gpu for x in rest})
-        if job is not None and 0 < len(rest) + won < job.report.gang:
+        more = len(set(won.get(job_id, ())) - {x.gpu for x in rest})
+        if job is not None and 0 < len(rest) + more < job.report.gang:
             drain(state, rest, state.now_ms + state.settings.notice_ms, Cause.GANG_BROKEN)
 
 
