@@ -16,7 +16,8 @@ from themis_arbiter.core.lease import LeaseState
 
 READY_S_MAX: Final = 120.0  # until four apps run, before a fault
 SETTLE_S_MAX: Final = 60.0
-ASK_S_MAX: Final = 75.0  # more than three leases
+SUBMIT_S_MAX: Final = 120.0  # until an ask's master has started, which is YARN's and the machine's business
+ASK_S_MAX: Final = 70.0  # three leases and what a container takes to start
 TOLD: Final = (LeaseState.GRANTED, LeaseState.ACTIVE, LeaseState.DRAINING)
 
 Tell = Callable[[str], None]
@@ -24,7 +25,8 @@ Tell = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Record:
-    """What one fault did. `settle_s` and `ask_s` count from the moment when everything was back."""
+    """What one fault did. `settle_s` counts from the moment when everything was back, `ask_s` from then or from when the
+    ask's master registered, whichever is later."""
 
     scenario: str
     number: int
@@ -72,8 +74,9 @@ class Campaign:
         problems: list[str] = []
         asks: list[Ask] = []
         back_s = inject(self.stage, fault, self.stop_s, lambda: asks.append(self.ask()))
+        back_ms = now_ms() - round((time.monotonic() - back_s) * 1_000)
         settle_s = self._await_settled(back_s, problems)
-        ask_s = self.await_ask(asks[0], back_s, problems)
+        ask_s = self.await_ask(asks[0], back_ms, problems)
         kept = evidence.leases_kept(before, self.stage.told_leases() or {}, self.log, self.watched())
         problems += kept.lost
         problems += self.checks()
@@ -159,18 +162,27 @@ class Campaign:
             return f"past their end: {late}"
         return ""
 
-    def await_ask(self, ask: Ask, back_s: float, problems: list[str]) -> float:
-        """Seconds from `back_s` until the ask's container ran (negative: it ran before)."""
+    def await_ask(self, ask: Ask, back_ms: int, problems: list[str]) -> float:
+        """Seconds until the ask's container ran, from when everything was back and its master had registered (negative:
+        before everything was back)."""
+
+        def is_there() -> bool:
+            return bool(ask.failure) or ask.application_id in self.log.registered
 
         def is_served() -> bool:
-            mine = [c for c in self.log.containers.values() if c.job_id == ask.application_id]
-            return bool(ask.failure) or any(c.is_running or c.end == "COMPLETED" for c in mine)
+            return self._served_ms(ask) is not None
 
+        if not self.await_(is_there, SUBMIT_S_MAX) or ask.failure:
+            problems.append(f"an ask did not come to YARN: {ask.failure or ask.application_id or 'not submitted'}")
+            return SUBMIT_S_MAX
+        since_ms = max(back_ms, self.log.registered[ask.application_id])
         if not self.await_(is_served, ASK_S_MAX):
-            problems.append(f"an ask was not served within {ASK_S_MAX:g} s: {ask.application_id or 'not even submitted'}")
-        if ask.failure:
-            problems.append(f"an ask could not be submitted: {ask.failure}")
-        return time.monotonic() - back_s
+            problems.append(f"an ask was not served within {ASK_S_MAX:g} s: {ask.application_id}")
+        return ((self._served_ms(ask) or now_ms()) - since_ms) / 1_000
+
+    def _served_ms(self, ask: Ask) -> int | None:
+        mine = [c for c in self.log.containers.values() if c.job_id == ask.application_id]
+        return min((c.since_ms for c in mine if c.is_running or c.end == "COMPLETED"), default=None)
 
     def closing(self) -> list[str]:
         """Checks over the whole campaign: the journals of all terms, the masters' attempts, the tasks' own logs."""

@@ -19,6 +19,9 @@ ASSIGNED: Final = re.compile(
     STAMP + r".*Assigned container (container_\S+) of capacity <[^>]*yarn\.io/gpu: (\d+)[^>]*> on host ([^:, ]+)"
 )
 MOVED: Final = re.compile(STAMP + r".*RMContainerImpl: (container_\S+) Container Transitioned from (\w+) to (\w+)")
+REGISTERED: Final = re.compile(
+    STAMP + r".*RMAppImpl: (application_\S+) State change from \w+ to RUNNING on event = ATTEMPT_REGISTERED"
+)
 LISTENS: Final = re.compile(STAMP + r".*Themis gateway listens")
 LEASE: Final = re.compile(
     STAMP + r".*Themis lease (granted|listed as draining|drained|removed): lease=(\S+) application=(\S+) node=(\S+) gpus=(\d+)"
@@ -76,6 +79,7 @@ class RmLog:
     fallbacks: list[tuple[Millis, str, Millis]] = field(default_factory=list)  # when, to what, after which silence
     modes: list[tuple[Millis, str]] = field(default_factory=list)
     activations: list[Millis] = field(default_factory=list)
+    registered: dict[str, Millis] = field(default_factory=dict)  # when an application's master came, and began to ask
     failures: list[str] = field(default_factory=list)  # lines in which the plugin says that it failed
     refusals: Counter[str] = field(default_factory=Counter)
     awaited: set[str] = field(default_factory=set)  # containers that a restarted ResourceManager has yet to hear of
@@ -131,6 +135,8 @@ class RmLog:
             self._update = (0, 0)
             self.mode = "WAITING"
             self.awaited = set(self.live())
+        elif match := REGISTERED.match(line):
+            self.registered[match[2]] = _millis(match[1])
         elif FAILED.match(line):
             self.failures.append(line)
         elif match := REFUSES.match(line):
