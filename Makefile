@@ -125,6 +125,10 @@ test: setup plugin-if-java ## every check and every test there is, real YARN and
 chaos: setup plugin ## kill and stop bridge, arbiter and ResourceManager under load, and judge (about an hour)
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
+.PHONY: bench
+bench: setup ## measure the lease book's times (docs/performance.md has what they were)
+	@$(BIN)/python -m tests.bench.lease_book $(ARGS)
+
 # --- running --------------------------------------------------------------------------------------------------------
 
 .PHONY: run
