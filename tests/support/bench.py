@@ -90,8 +90,8 @@ def of_type(effects: list[Effect], kind: type[Effect]) -> list[Effect]:
     return [e for e in effects if isinstance(e, kind)]
 
 
-def running(bench: Bench, name: str, nodes: str = "n0 n0 n0 n0 n1 n1 n1 n1") -> None:
-    """The job's containers run on these nodes, and it asks for no more."""
-    found = tuple(container(k, name, node) for k, node in enumerate(nodes.split()))
+def running(bench: Bench, name: str, nodes: str = "n0 n0 n0 n0 n1 n1 n1 n1", *, first: int = 0) -> None:
+    """The job's containers, numbered from `first`, run on these nodes, and it asks for no more."""
+    found = tuple(container(k, name, node) for k, node in enumerate(nodes.split(), start=first))
     report = replace(bench.arbiter.state.jobs[name].report, gpus_asked=0)
     bench.report(bench.now + 100, report, containers=found, seq=2)

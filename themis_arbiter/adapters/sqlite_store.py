@@ -23,6 +23,7 @@ SCHEMA_VERSION: Final = 1
 APPLICATION_ID: Final = 0x7E3515  # in the file's header, so that no other program's database is taken for ours
 BUSY_SECONDS: Final = 2.0  # how long to wait for another process's transaction
 FILE_MODE: Final = 0o600
+EPOCH_MAX: Final = 10**15  # that an admin may set: an epoch cannot be lowered again, and must go on fitting 64 bits
 
 _SCHEMA: Final = """
 CREATE TABLE schema_version (version INTEGER NOT NULL);
@@ -65,6 +66,32 @@ class SqliteStore:
         with self._transaction() as db:
             db.execute("UPDATE term SET epoch = epoch + 1")
             return int(db.execute("SELECT epoch FROM term").fetchone()[0])
+
+    def raise_epoch(self, to: Epoch | None = None) -> tuple[Epoch, Epoch]:
+        """Raise the epoch to `to` (one more) where nobody else has the file open; returns the one before and the one now.
+
+        An arbiter that opens the file in the same moment is fenced by the higher epoch, as by any other arbiter's. Errors:
+        StoreError where another process uses the file (seen by its locks, so not across a network's file system), or the
+        epoch is that high already; nothing is changed.
+        """
+        with self._guarded():
+            try:
+                # SQLite leaves the write-ahead log only where no other connection is open.
+                (mode,) = self._db.execute("PRAGMA journal_mode = DELETE").fetchone()
+            except sqlite3.OperationalError as err:
+                if err.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+                raise StoreError(f"{self._path}: in use by another process: stop the arbiter on it first") from err
+            if mode != "delete":
+                raise StoreError(f"{self._path}: in use by another process: stop the arbiter on it first")
+            self._db.execute("PRAGMA journal_mode = WAL")
+        with self._transaction() as db:
+            (before,) = db.execute("SELECT epoch FROM term").fetchone()
+            after = before + 1 if to is None else to
+            if not before < after <= EPOCH_MAX:
+                raise StoreError(f"{self._path}: the epoch is {before}: it can be raised, up to {EPOCH_MAX}, never lowered")
+            db.execute("UPDATE term SET epoch = ?", (after,))
+        return before, after
 
     def load(self) -> StoredState:
         """Everything stored, as of one moment. Errors: StoreError."""

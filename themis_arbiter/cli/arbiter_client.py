@@ -53,16 +53,26 @@ class ArbiterClient:
         """Why an app holds what it holds."""
         return self._call(self._stub.Explain, admin_pb2.ExplainRequest(app_id=_utf8(app_id)))
 
-    def _call(self, method: Callable[..., ReplyT], request: RequestT) -> ReplyT:
+    def act(self, request: admin_pb2.ActRequest, *, target: str, request_id: str) -> admin_pb2.ActReply:
+        """Have an admin's request done, once for each request id; a refusal is a reply too."""
+        request.target, request.request_id = _utf8(target), _utf8(request_id)
+        advice = f"whether it was done is in `themis admin audit`; to ask again for the same thing: --request-id {request_id}"
+        return self._call(self._stub.Act, request, advice=advice)
+
+    def audit(self, limit: int) -> admin_pb2.ListAuditReply:
+        """The newest `limit` answered requests of admins."""
+        return self._call(self._stub.ListAudit, admin_pb2.ListAuditRequest(limit=limit))
+
+    def _call(self, method: Callable[..., ReplyT], request: RequestT, *, advice: str = "") -> ReplyT:
         try:
             return method(request, timeout=self._deadline_s)
         except grpc.RpcError as error:
             # Every error of a call is a Call too, which its published types do not say.
             code: grpc.StatusCode | None = getattr(error, "code", lambda: None)()
             details: str = getattr(error, "details", lambda: None)() or ""
-            raise NotSo(self._story(code, visible(details)[:DETAILS_LENGTH_MAX])) from error
+            raise NotSo(self._story(code, visible(details)[:DETAILS_LENGTH_MAX], visible(advice))) from error
 
-    def _story(self, code: grpc.StatusCode | None, details: str) -> str:
+    def _story(self, code: grpc.StatusCode | None, details: str, advice: str) -> str:
         match code:
             case grpc.StatusCode.UNAVAILABLE:
                 return (
@@ -72,7 +82,7 @@ class ArbiterClient:
             case grpc.StatusCode.DEADLINE_EXCEEDED:
                 return (
                     f"the arbiter at {self._address} did not answer within {self._deadline_s:g} s; "
-                    "try again, and look at its log if that lasts"
+                    f"{advice or 'try again, and look at its log if that lasts'}"
                 )
             case grpc.StatusCode.UNIMPLEMENTED:
                 return f"what answers at {self._address} is no arbiter of this version; check --arbiter"
@@ -96,5 +106,5 @@ def _utf8(name: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
-        raise WrongUse(f"{name!a} is not UTF-8, so no app is called that; write its name as `themis apps` does") from None
+        raise WrongUse(f"{name!a} is not UTF-8, so nothing is called that; write its name as the listings do") from None
     return name

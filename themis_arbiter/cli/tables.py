@@ -15,6 +15,7 @@ from themis_arbiter.obs.labels import visible
 
 PIPED_WIDTH: Final = 10_000  # columns; a line in a pipe is as long as its text
 NOTHING: Final = "-"
+VALUED: Final = frozenset({"set-weight", "observe-only"})  # verbs whose value says something
 
 
 def print_table(columns: Sequence[tuple[str, bool]], rows: Iterable[Sequence[str]], out: TextIO | None = None) -> None:
@@ -102,12 +103,49 @@ def lease_rows(reply: admin_pb2.ListLeasesReply) -> list[list[str]]:
     ]
 
 
-NODE_COLUMNS: Final = (*(("NODE", False), ("RACK", False), ("STATE", False), ("GPUS", True), ("LEASED", True), ("FREE", True)),)
+NODE_COLUMNS: Final = (
+    *(("NODE", False), ("RACK", False), ("STATE", False), ("GPUS", True), ("LEASED", True), ("USED", True), ("FREE", True)),
+    ("NOTE", False),
+)
 
 
 def node_rows(reply: admin_pb2.ListNodesReply) -> list[list[str]]:
     """One row a node."""
-    return [[n.node, n.rack or NOTHING, n.state, str(n.gpus_total), str(n.gpus_leased), str(n.gpus_free)] for n in reply.nodes]
+    return [
+        [
+            node.node,
+            node.rack or NOTHING,
+            node.state,
+            str(node.gpus_total),
+            str(node.gpus_leased),
+            str(node.gpus_used),
+            str(node.gpus_free),
+            "oversubscribed" if node.is_oversubscribed else NOTHING,
+        ]
+        for node in reply.nodes
+    ]
+
+
+AUDIT_COLUMNS: Final = (
+    *(("TIME (UTC)", False), ("WHO", False), ("VERB", False), ("TARGET", False), ("VALUE", True), ("DONE", False)),
+    ("TEXT", False),
+)
+
+
+def audit_rows(reply: admin_pb2.ListAuditReply) -> list[list[str]]:
+    """One row a request."""
+    return [
+        [
+            datetime.fromtimestamp(entry.at_ms / 1_000, UTC).strftime("%Y-%m-%d %H:%M:%S"),
+            entry.actor,
+            entry.verb,
+            entry.target or NOTHING,
+            f"{entry.value:g}" if entry.verb in VALUED else NOTHING,
+            "yes" if entry.is_done else "no",
+            entry.text,
+        ]
+        for entry in reply.entries
+    ]
 
 
 ROUND_COLUMNS: Final = (

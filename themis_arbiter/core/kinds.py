@@ -17,11 +17,11 @@ from themis_arbiter.core.workload import Job
 
 
 def on_lease_end(state: State, job: Job) -> OnLeaseEnd:
-    """What the job said, else its queue's default, else `checkpoint`."""
+    """What the job said, else its queue's default, else the default of all queues."""
     if job.report.on_lease_end is not None:
         return job.report.on_lease_end
     rule = state.settings.queues.get(job.report.queue)
-    return (rule.on_lease_end if rule is not None else None) or OnLeaseEnd.CHECKPOINT
+    return (rule.on_lease_end if rule is not None else None) or state.settings.on_lease_end
 
 
 def is_protected(state: State, lease: Lease, end_ms: Millis) -> bool:

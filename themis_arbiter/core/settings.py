@@ -15,7 +15,7 @@ LEASE_MS_MAX: Final = 7 * 24 * 3_600_000
 class QueueRule:
     """What holds for the jobs of a YARN queue."""
 
-    on_lease_end: OnLeaseEnd | None = None  # of jobs that say nothing themselves
+    on_lease_end: OnLeaseEnd | None = None  # of jobs that say nothing themselves; None: as everywhere
     never_gpus_max: int | None = None  # GPUs that its jobs with `never` may hold together; None: no cap
 
     def __post_init__(self) -> None:
@@ -39,6 +39,7 @@ class Settings:
     gang_wait_ms: Millis = 10_000  # a gang whose containers are not whole by then is handed back
     no_show_ms: Millis = 60_000  # what was granted and asked for and is still unused then is taken back
     min_runtime_ms: Millis = 0  # a job that started is renewed until it has run so long
+    on_lease_end: OnLeaseEnd = OnLeaseEnd.CHECKPOINT  # of jobs that say nothing, in queues that say nothing
     queues: Mapping[str, QueueRule] = field(default_factory=dict)
     observe_only: bool = False  # decide and record, but lease nothing: YARN schedules as if the arbiter were not there
     recovery_grace_ms: Millis = 30_000  # after a ResourceManager's restart: until what it does not report is gone

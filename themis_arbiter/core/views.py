@@ -14,6 +14,15 @@ class AppState(StrEnum):
     ENDED = "ENDED"
 
 
+class NodeState(StrEnum):
+    """Whether a node takes new leases, and why not."""
+
+    RUNNING = "RUNNING"
+    DRAINED = "DRAINED"  # by an admin
+    DRAINING = "DRAINING"  # by YARN
+    LOST = "LOST"  # the ResourceManager does not name it (any more)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """One job of an app."""
@@ -53,13 +62,34 @@ class AppView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeView:
-    """One node."""
+    """One node. `gpus_outside` of `gpus_used` are in use without a lease: masters', and what nobody has adopted yet."""
 
     node: NodeName
     rack: RackName
-    state: str  # RUNNING, DRAINING (takes no new leases), LOST
+    state: NodeState
     gpus_total: int
     gpus_leased: int
+    gpus_used: int
+    gpus_outside: int
+
+    @property
+    def gpus_free(self) -> int:
+        """What a round could lease: never below 0, and nothing where no new leases are given."""
+        return max(0, self.gpus_total - self._taken) if self.state is NodeState.RUNNING else 0
+
+    @property
+    def gpus_over(self) -> int:
+        """GPUs leased or used that the node does not have (any more)."""
+        return max(0, self._taken - self.gpus_total)
+
+    @property
+    def is_oversubscribed(self) -> bool:
+        """Whether more is leased or used than there is."""
+        return self.gpus_over > 0
+
+    @property
+    def _taken(self) -> int:
+        return self.gpus_leased + self.gpus_outside
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,3 +104,5 @@ class StatusView:
     gpus_free: int
     gpus_total: int
     rounds: int
+    is_paused: bool
+    is_observing: bool

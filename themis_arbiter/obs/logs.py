@@ -19,6 +19,7 @@ from typing import Any, Final, TextIO
 from themis_arbiter.obs.labels import visible
 
 ROOT: Final = "themis"
+AUDIT: Final = "themis_arbiter.audit"  # logged at every level: who looks for what was done must find it
 VALUE_LENGTH_MAX: Final = 8_192  # of one field; a lease's story fits, a runaway text does not
 KEYS_MAX: Final = 1_000  # that a rate-limited logger remembers
 
@@ -47,6 +48,7 @@ def configure_logging(log_format: str = "text", level: str = "info", stream: Tex
     root.setLevel(max(LEVELS[level], logging.WARNING))
     for name in (ROOT, "themis_arbiter", "yarn_bridge"):
         logging.getLogger(name).setLevel(LEVELS[level])
+    logging.getLogger(AUDIT).setLevel(logging.INFO)
 
 
 def _fields_of(record: logging.LogRecord) -> dict[str, object]:

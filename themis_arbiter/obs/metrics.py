@@ -20,11 +20,11 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from themis_arbiter.core.effects import AppEnded, Effect, LeaseMoved, RoundClosed
-from themis_arbiter.core.events import Event, StoreFailed
+from themis_arbiter.core.effects import AppEnded, ContainerLost, Effect, LeaseMoved, RoundClosed
+from themis_arbiter.core.events import EndCause, Event, StoreFailed
 from themis_arbiter.core.lease import LeaseState
 from themis_arbiter.core.types import Millis
-from themis_arbiter.core.views import AppState
+from themis_arbiter.core.views import AppState, NodeState
 from themis_arbiter.obs.labels import visible
 from themis_arbiter.obs.snapshot import Snapshot, SnapshotUnavailableError, TakeSnapshot
 
@@ -102,6 +102,7 @@ class MetricsObserver(Collector):
         self._lock = threading.Lock()
         self._transitions: Counter[tuple[str, str, str]] = Counter()
         self._rounds: Counter[RoundOutcome] = Counter()
+        self._container_ends: Counter[tuple[EndCause, bool]] = Counter()
         self._bid_errors: Counter[BidErrorKind] = Counter()
         self._store_errors: Counter[StoreErrorKind] = Counter()
         self._apps_ended = 0
@@ -125,6 +126,8 @@ class MetricsObserver(Collector):
                     self._gap_ratio = _gap_ratio(effect.record)
                 elif isinstance(effect, AppEnded):
                     self._apps_ended += 1
+                elif isinstance(effect, ContainerLost):
+                    self._container_ends[effect.cause, effect.was_due] += 1
 
     def time_step(self, seconds: float) -> None:
         """The core took `seconds` for a step that closed an auction round."""
@@ -175,6 +178,11 @@ class MetricsObserver(Collector):
         for labels, count in sorted(self._transitions.items()):
             moves.add_metric(list(labels), count)
         yield moves
+        ends = CounterMetricFamily("themis_container_ends", "Ended GPU containers of jobs.", labels=["cause", "was_due"])
+        for cause in EndCause:
+            for was_due in (True, False):
+                ends.add_metric([cause.value, str(was_due).lower()], self._container_ends[cause, was_due])
+        yield ends
         yield _by_enum("themis_rounds", "Auction rounds closed.", "outcome", RoundOutcome, self._rounds)
         yield _by_enum("themis_bid_errors", "Bids not taken.", "kind", BidErrorKind, self._bid_errors)
         yield _by_enum("themis_store_errors", "Batches not stored.", "kind", StoreErrorKind, self._store_errors)
@@ -243,6 +251,14 @@ def _state_gauges(snapshot: Snapshot, apps_ended: int) -> Iterator[Metric]:
     for name, count in by_state.items():
         gpus.add_metric([name], max(0, count))
     yield gpus
+    over = "GPUs leased or used on nodes that do not have them (any more)."
+    yield _gauge("themis_gpus_oversubscribed", over, snapshot.gpus_oversubscribed)
+    nodes = GaugeMetricFamily("themis_nodes", "Nodes by state.", labels=["state"])
+    for node_state in NodeState:
+        nodes.add_metric([node_state.value.lower()], snapshot.node_counts.get(node_state, 0))
+    yield nodes
+    yield _gauge("themis_paused", "1 while an admin holds auctions back.", float(snapshot.is_paused))
+    yield _gauge("themis_observing", "1 while the arbiter looks on only.", float(snapshot.is_observing))
     leases = GaugeMetricFamily("themis_leases", "Live leases by state.", labels=["state"])
     for lease_state in LEASE_STATES_LIVE:
         leases.add_metric([lease_state.value], snapshot.lease_counts.get(lease_state, 0))

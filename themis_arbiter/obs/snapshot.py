@@ -6,7 +6,7 @@ from typing import TypeAlias
 
 from themis_arbiter.core.lease import LeaseState
 from themis_arbiter.core.types import Epoch
-from themis_arbiter.core.views import AppView
+from themis_arbiter.core.views import AppView, NodeState
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,10 @@ class Snapshot:
     gpus_leased: int
     gpus_free: int
     gpus_lost: int
+    gpus_oversubscribed: int  # leased or used on nodes that do not have them (any more)
+    node_counts: Mapping[NodeState, int]
+    is_paused: bool
+    is_observing: bool
 
 
 class SnapshotUnavailableError(Exception):

@@ -23,23 +23,24 @@ from themis_arbiter import __version__
 from themis_arbiter.adapters.clock import SystemClock
 from themis_arbiter.adapters.grpc.admin import About, AdminService
 from themis_arbiter.adapters.grpc.agent import AgentService
+from themis_arbiter.adapters.grpc.audit import AuditTrail
 from themis_arbiter.adapters.grpc.cluster import ClusterService
-from themis_arbiter.adapters.grpc.seams import Views
+from themis_arbiter.adapters.grpc.seams import Engine, Views
 from themis_arbiter.adapters.grpc.server import GrpcServer
 from themis_arbiter.adapters.memory_store import MemoryStore
 from themis_arbiter.adapters.sqlite_store import SqliteStore
-from themis_arbiter.core import views_of
+from themis_arbiter.core import explain, views_of
 from themis_arbiter.core.effects import Effect, RoundClosed
 from themis_arbiter.core.events import EpochAcquired, Event
 from themis_arbiter.core.machine import Arbiter
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import AppId, JobId, Millis
-from themis_arbiter.core.views import AppView
+from themis_arbiter.core.views import AppView, NodeState
 from themis_arbiter.engine.driver import Driver
 from themis_arbiter.engine.loop import EngineError, EngineLoop
 from themis_arbiter.engine.recovery import take_over
 from themis_arbiter.engine.timers import TimerTable
-from themis_arbiter.obs.logs import log_event
+from themis_arbiter.obs.logs import AUDIT, log_event
 from themis_arbiter.obs.metrics import MetricsObserver, new_registry, scrape_text
 from themis_arbiter.obs.snapshot import Snapshot, SnapshotUnavailableError
 from themis_arbiter.ports import Clock, Journal, LeaseStore, ResourceManager, StoreError
@@ -80,10 +81,30 @@ VIEWS: Final[Views[Arbiter]] = Views(
     leases=views_of.leases,
     nodes=views_of.nodes,
     status=views_of.status,
-    explain=views_of.explain,
+    explain=explain.explain,
     rounds=views_of.rounds,
+    is_stored=views_of.is_stored,
     has_job=_has_job,
 )
+
+
+def no_notes(_app_id: AppId) -> tuple[str, ...]:
+    """Nothing is known of an app's tags where no bridge reads them."""
+    return ()
+
+
+def make_admin(
+    engine: Engine[Arbiter],
+    clock: Clock,
+    config: ServerConfig,
+    http_address: Address,
+    audit: AuditTrail,
+    *,
+    notes: Callable[[AppId], tuple[str, ...]] = no_notes,
+) -> AdminService:
+    """The admin service of an arbiter; `audit` has to be among its driver's observers."""
+    about = About(version=__version__, http_address=str(http_address))
+    return AdminService(engine, VIEWS, clock, config.settings, about, notes=notes, audit=audit)
 
 
 class TimedArbiter(Arbiter):
@@ -143,20 +164,23 @@ class Server:
         self._seat = _Seat()
         self.metrics: Final = MetricsObserver(self._snapshot)
         self.registry: Final[CollectorRegistry] = new_registry(self.metrics)
-        self._cluster = ClusterService(self._seat, clock)
-        about = About(version=__version__, http_address=str(http.address))
-        self._admin = AdminService(self._seat, VIEWS, clock, config.settings, about, notes=self._cluster.notes)
-        self._agent = AgentService(self._seat, VIEWS, clock)
-        self._grpc = GrpcServer(str(config.grpc_address), cluster=self._cluster, admin=self._admin, agent=self._agent)
+        # Where the ResourceManager is in this process a bridge would be a second one.
+        cluster = None
+        if rm is None:
+            rm = cluster = ClusterService(self._seat, clock)
+        audit = AuditTrail(logging.getLogger(AUDIT))
+        self._admin = make_admin(self._seat, clock, config, http.address, audit, notes=cluster.notes if cluster else no_notes)
+        agent = AgentService(self._seat, VIEWS, clock)
+        self._grpc = GrpcServer(str(config.grpc_address), cluster=cluster, admin=self._admin, agent=agent)
         timers = TimerTable()
         driver: Driver[Arbiter] = Driver(
             TimedArbiter(config.settings, self.metrics.time_step),
             store=store,
-            rm=rm if rm is not None else self._cluster,
+            rm=rm,
             journal=journal,
             timers=timers,
             clock=clock,
-            observers=(self.metrics,),
+            observers=(self.metrics, audit),
             on_stale_epoch=lambda: self._fail("another arbiter has taken a higher epoch on this store"),
         )
         self._loop: EngineLoop[Arbiter] = EngineLoop(
@@ -261,7 +285,7 @@ class Server:
 
 def take_snapshot(arbiter: Arbiter, now_ms: Millis) -> Snapshot:
     """What a scrape shows; called between two steps."""
-    status = views_of.status(arbiter, now_ms)
+    status, nodes = views_of.status(arbiter, now_ms), views_of.nodes(arbiter)
     return Snapshot(
         epoch=status.epoch,
         is_leader=status.epoch > 0,
@@ -271,7 +295,11 @@ def take_snapshot(arbiter: Arbiter, now_ms: Millis) -> Snapshot:
         max_rho=status.max_rho,
         gpus_leased=status.gpus_leased,
         gpus_free=status.gpus_free,
-        gpus_lost=sum(node.gpus_total for node in views_of.nodes(arbiter) if node.state == "LOST"),
+        gpus_lost=sum(node.gpus_total for node in nodes if node.state is NodeState.LOST),
+        gpus_oversubscribed=sum(node.gpus_over for node in nodes),
+        node_counts=Counter(node.state for node in nodes),
+        is_paused=status.is_paused,
+        is_observing=status.is_observing,
     )
 
 

@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from themis_arbiter.core.policies import POLICIES
-from themis_arbiter.core.settings import LEASE_MS_MAX, Settings
+from themis_arbiter.core.settings import LEASE_MS_MAX, QueueRule, Settings
 from themis_arbiter.core.speedup import SlowdownModel
-from themis_arbiter.core.types import CoreError
+from themis_arbiter.core.types import CoreError, OnLeaseEnd
 from themis_arbiter.server import values
 from themis_arbiter.server.models import read_models
+from themis_arbiter.server.queues import read_queues, shown_queues
 from themis_arbiter.server.values import Address, Origin, Parser, StoreAddress, ValueProblem, show_duration, shown
 
 FILE_BYTES_MAX: Final = 1024 * 1024
@@ -25,19 +26,9 @@ ENVIRONMENT_PREFIX: Final = "THEMIS_"
 OTHER_VARIABLES: Final = frozenset({"THEMIS_ARBITER", "THEMIS_CONFIG"})
 
 # Settings of contracts.md that this version does not have: silence would let an admin rely on them.
-LATER: Final = frozenset(
-    {
-        "bid_deadline",
-        "fallback",
-        "fallback_after",
-        "observe_only",
-        "recall",
-        "min_runtime",
-        "on_lease_end",
-        "queues",
-        "tls",
-    }
-)
+LATER: Final = frozenset({"bid_deadline", "recall", "tls"})
+# Settings of contracts.md that the ResourceManager's plugin reads, and their names in yarn-site.xml.
+PLUGINS: Final[Mapping[str, str]] = {"fallback": "themis.fallback", "fallback_after": "themis.fallback.after-ms"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +59,11 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("restart_cost", values.duration, "40 s", "What a job loses when its GPUs change or it resumes."),
     Setting("tick", values.duration, "300 s", "How long a job that is passed over waits for its next chance."),
     Setting("gang_wait", values.duration, "10 s", "A gang whose containers are not whole by then is handed back."),
+    Setting("no_show", values.duration, "60 s", "GPUs granted, asked for and still unused then are taken back."),
+    Setting("min_runtime", values.duration, "0 s", "A job that started is renewed until it has run so long."),
+    Setting("on_lease_end", values.choice(tuple(OnLeaseEnd)), "checkpoint", "Kind of jobs that do not say; see Queues."),
+    Setting("recovery_grace", values.duration, "30 s", "After the ResourceManager restarts: until what it misses is gone."),
+    Setting("observe_only", values.boolean, False, "Decide and record, but lease nothing: YARN schedules by itself."),
     Setting("policy", values.choice(sorted(POLICIES)), "themis", "Who gets which GPUs."),
     Setting("fairness_knob", values.fraction, 0.8, "f of the `paper` policy; other policies do not read it."),
     Setting("payments", values.boolean, True, "Whether hidden payments keep bids truthful."),
@@ -84,6 +80,11 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("bridge.arbiter", values.address, "127.0.0.1:7650", "The arbiter that the bridge reports to."),
 )
 BY_KEY: Final[Mapping[str, Setting]] = {s.key: s for s in SETTINGS}
+# Settings of core that are times; `NAME_ms` there.
+DURATIONS: Final = (
+    *("lease", "notice", "debounce", "rho_floor", "restart_cost", "tick", "gang_wait"),
+    *("no_show", "min_runtime", "recovery_grace"),
+)
 SECTIONS: Final = tuple(dict.fromkeys(s.key.partition(".")[0] for s in SETTINGS if "." in s.key))
 
 
@@ -156,8 +157,11 @@ def load_config(
     problems: list[str] = []
     notes: list[str] = []
     given: dict[str, _Given] = {}
+    queues: dict[str, QueueRule] = {}
     if file is not None:
-        given.update(_of_file(file, problems))
+        tables = _tables(file, problems)
+        queues = read_queues(tables.pop("queues", {}), str(file), problems)
+        given.update(_of_file(file, tables, problems))
     here = Origin(Path.cwd())
     given.update(_of_environment(environment or {}, here, notes))
     for key, value in (flags or {}).items():
@@ -182,23 +186,27 @@ def load_config(
         problems.extend(f"{sources['models']}: models: {problem}" for problem in models_problems)
     if problems:
         raise ConfigError(problems)
-    return _build(parsed, slowdowns, tuple(resolved), tuple(notes + _exposed(parsed, sources)))
+    resolved += (Resolved(key, value, str(file)) for key, value in shown_queues(queues))
+    return _build(parsed, queues, slowdowns, tuple(resolved), tuple(notes + _exposed(parsed, sources)))
 
 
-def _of_file(file: Path, problems: list[str]) -> Iterator[tuple[str, _Given]]:
+def _tables(file: Path, problems: list[str]) -> dict[str, Any]:
+    """What the file has at its top; nothing where it cannot be read, which is then among the problems."""
     try:
         with file.open("rb") as opened:
             raw = opened.read(FILE_BYTES_MAX + 1)
         if len(raw) > FILE_BYTES_MAX:
             problems.append(f"{file}: larger than {FILE_BYTES_MAX} bytes; name the arbiter's TOML file")
-            return
-        tables = tomllib.loads(raw.decode("utf-8-sig"))
+            return {}
+        return tomllib.loads(raw.decode("utf-8-sig"))
     except OSError as error:
         problems.append(f"{file}: cannot be read: {error.strerror or error}; name a TOML file that is there")
-        return
     except (ValueError, RecursionError) as error:  # TOMLDecodeError and UnicodeDecodeError are ValueErrors
         problems.append(f"{file}: not TOML: {' '.join(str(error).split())}; put that right first")
-        return
+    return {}
+
+
+def _of_file(file: Path, tables: Mapping[str, Any], problems: list[str]) -> Iterator[tuple[str, _Given]]:
     origin = Origin(file.absolute().parent)
     for key, value in tables.items():
         if key not in SECTIONS:
@@ -213,6 +221,11 @@ def _of_file(file: Path, problems: list[str]) -> Iterator[tuple[str, _Given]]:
 def _known(file: Path, key: str, value: object, origin: Origin, problems: list[str]) -> Iterator[tuple[str, _Given]]:
     if key in BY_KEY:
         yield key, _Given(value, str(file), origin)
+    elif key in PLUGINS:
+        problems.append(
+            f"{file}: {key}: is the ResourceManager's: set {PLUGINS[key]} in its yarn-site.xml "
+            "(docs/reference/plugin-protocol.md) and remove it here"
+        )
     elif key in LATER:
         problems.append(f"{file}: {key}: is not in this version of the arbiter; remove it")
     else:
@@ -275,11 +288,15 @@ def _show(setting: Setting, value: Any) -> str:
 
 
 def _build(
-    parsed: Mapping[str, Any], slowdowns: SlowdownModel | None, resolved: tuple[Resolved, ...], notes: tuple[str, ...]
+    parsed: Mapping[str, Any],
+    queues: Mapping[str, QueueRule],
+    slowdowns: SlowdownModel | None,
+    resolved: tuple[Resolved, ...],
+    notes: tuple[str, ...],
 ) -> ServerConfig:
-    durations = ("lease", "notice", "debounce", "rho_floor", "restart_cost", "tick", "gang_wait")
-    arguments: dict[str, Any] = {f"{name}_ms": parsed[name] for name in durations}
-    arguments |= {name: parsed[name] for name in ("policy", "fairness_knob", "payments")}
+    arguments: dict[str, Any] = {f"{name}_ms": parsed[name] for name in DURATIONS}
+    arguments |= {name: parsed[name] for name in ("policy", "fairness_knob", "payments", "observe_only")}
+    arguments |= {"on_lease_end": OnLeaseEnd(parsed["on_lease_end"]), "queues": queues}
     if slowdowns is not None:
         arguments["slowdowns"] = slowdowns
     try:

@@ -94,6 +94,10 @@ class Admin(Protocol):
         """The arbiter as a whole."""
         ...
 
+    def audit(self, limit: int) -> admin_pb2.ListAuditReply:
+        """The newest `limit` answered requests of admins."""
+        ...
+
     def explain(self, app_id: str) -> admin_pb2.ExplainReply:
         """Why an app holds what it holds."""
         ...

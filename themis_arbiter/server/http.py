@@ -29,6 +29,8 @@ SOCKET_S_MAX: Final = 5.0  # that one read or write may wait
 CONNECTION_S_MAX: Final = 20.0
 ROUNDS_DEFAULT: Final = 20
 ROUNDS_MAX: Final = 1_000
+AUDIT_DEFAULT: Final = 50
+AUDIT_MAX: Final = 1_000
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 JSON_TYPE: Final = "application/json"
 EXPLAIN: Final = "/api/v1/explain/"
@@ -171,8 +173,9 @@ class Routes:
             "/readyz": self._is_ready,
             "/api/v1/apps": lambda: _json(document(self._admin.apps(include_ended=_flag(query, "all")))),
             "/api/v1/leases": lambda: _json(document(self._admin.leases(query.get("app", [""])[-1]))),
-            "/api/v1/rounds": lambda: _json(document(self._admin.rounds(_limit(query)))),
+            "/api/v1/rounds": lambda: _json(document(self._admin.rounds(_limit(query, ROUNDS_DEFAULT, ROUNDS_MAX)))),
             "/api/v1/nodes": lambda: _json(document(self._admin.nodes())),
+            "/api/v1/audit": lambda: _json(document(self._admin.audit(_limit(query, AUDIT_DEFAULT, AUDIT_MAX)))),
             "/api/v1/status": lambda: _json(document(self._admin.status())),
         }
         if path not in answers:
@@ -182,7 +185,8 @@ class Routes:
 
     def _page(self) -> _Reply:
         try:
-            text, status = status_page(self._admin.status(), self._admin.apps(include_ended=True)), HTTPStatus.OK
+            admin = self._admin
+            text, status = status_page(admin.status(), admin.apps(include_ended=True), admin.nodes()), HTTPStatus.OK
         except UnavailableError as error:
             text, status = unavailable_page(str(error)), HTTPStatus.SERVICE_UNAVAILABLE
         return _Reply(status, text, "text/html; charset=utf-8")
@@ -213,10 +217,10 @@ def _flag(query: dict[str, list[str]], name: str) -> bool:
     return word in {"1", "true"}
 
 
-def _limit(query: dict[str, list[str]]) -> int:
-    word = query.get("limit", [str(ROUNDS_DEFAULT)])[-1]
-    if not (word.isascii() and word.isdigit() and len(word) <= 6 and 1 <= int(word) <= ROUNDS_MAX):
-        raise BadQueryError(f"limit must be a whole number from 1 to {ROUNDS_MAX}")
+def _limit(query: dict[str, list[str]], default: int, most: int) -> int:
+    word = query.get("limit", [str(default)])[-1]
+    if not (word.isascii() and word.isdigit() and len(word) <= 6 and 1 <= int(word) <= most):
+        raise BadQueryError(f"limit must be a whole number from 1 to {most}")
     return int(word)
 
 

@@ -51,6 +51,10 @@ class LocalAdmin:
         """The arbiter as a whole."""
         return _ask(self._service.GetStatus, admin_pb2.StatusRequest())
 
+    def audit(self, limit: int) -> admin_pb2.ListAuditReply:
+        """The newest `limit` answered requests of admins."""
+        return _ask(self._service.ListAudit, admin_pb2.ListAuditRequest(limit=limit))
+
     def explain(self, app_id: str) -> admin_pb2.ExplainReply:
         """Why an app holds what it holds."""
         return _ask(self._service.Explain, admin_pb2.ExplainRequest(app_id=app_id))

@@ -1,5 +1,6 @@
 """The status page: plain HTML without scripts that asks for itself again; every name in it is escaped."""
 
+from collections.abc import Iterator
 from html import escape
 from typing import Final
 
@@ -8,6 +9,7 @@ from themis_arbiter.obs.labels import visible
 
 REFRESH_S: Final = 2
 ROWS_MAX: Final = 500
+NODES_SHOWN_MAX: Final = 50  # that are out of service or oversubscribed
 
 LINKS: Final = (
     ("/metrics", "metrics"),
@@ -18,6 +20,7 @@ LINKS: Final = (
     ("/api/v1/leases", "leases"),
     ("/api/v1/rounds", "rounds"),
     ("/api/v1/nodes", "nodes"),
+    ("/api/v1/audit", "audit"),
 )
 COLUMNS: Final = ("app", "user", "state", "rho so far", "forecast", "GPUs by node", "wanted", "GPU-s done", "of", "leases")
 
@@ -27,7 +30,7 @@ _STYLE: Final = (
 )
 
 
-def status_page(status: admin_pb2.StatusReply, apps: admin_pb2.ListAppsReply) -> str:
+def status_page(status: admin_pb2.StatusReply, apps: admin_pb2.ListAppsReply, nodes: admin_pb2.ListNodesReply) -> str:
     """The page for this moment."""
     role = "leads" if status.is_leader else "does not lead"
     bridge = "connected" if status.is_bridge_connected else "not connected"
@@ -41,7 +44,22 @@ def status_page(status: admin_pb2.StatusReply, apps: admin_pb2.ListAppsReply) ->
         f"bridge {bridge}; leases of {status.lease_ms / 1000:g} s, notice {status.notice_ms / 1000:g} s."
     )
     head = "".join(f"<th>{column}</th>" for column in COLUMNS)
-    return _page(f"<p>{summary}</p><table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
+    notices = "".join(f"<p><b>{notice}</b></p>" for notice in _notices(status, nodes))
+    return _page(f"<p>{summary}</p>{notices}<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
+
+
+def _notices(status: admin_pb2.StatusReply, nodes: admin_pb2.ListNodesReply) -> Iterator[str]:
+    """What is not as usual."""
+    if status.is_paused:
+        yield "Paused by an admin: leases are renewed as they are, no new ones given."
+    if status.is_observing:
+        yield "Looking on only: YARN schedules as if the arbiter were not there; decisions are recorded, nothing is leased."
+    odd = [n for n in nodes.nodes if n.state != "RUNNING" or n.is_oversubscribed]
+    for node in odd[:NODES_SHOWN_MAX]:
+        over = f", fewer than the {max(node.gpus_leased, node.gpus_used)} leased or used" if node.is_oversubscribed else ""
+        yield f"Node {_text(node.node)}: {_text(node.state)}, {node.gpus_total} GPUs{over}."
+    if len(odd) > NODES_SHOWN_MAX:
+        yield f"And {len(odd) - NODES_SHOWN_MAX} more nodes like these."
 
 
 def unavailable_page(reason: str) -> str:

@@ -18,7 +18,7 @@ from themis_arbiter.adapters.sqlite_store import SqliteStore
 from themis_arbiter.core.events import Batch
 from themis_arbiter.core.lease import Lease
 from themis_arbiter.core.types import CoreError
-from themis_arbiter.ports import StoreError
+from themis_arbiter.ports import StaleEpochError, StoreError
 
 WRITER: Final = """
 import sys
@@ -193,3 +193,29 @@ def test_another_thread_may_use_it_but_not_two_at_once(store: SqliteStore) -> No
     assert epochs == [1]
     with store._busy, pytest.raises(CoreError, match="two threads"):
         store.load()
+
+
+def test_raised_epoch_fences_who_had_the_one_before_and_leaves_leases_alone(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with closing(SqliteStore(path)) as first:
+        epoch = first.acquire_epoch()
+        first.commit(batch_of(epoch, 1))
+    with closing(SqliteStore(path)) as admin:
+        assert admin.raise_epoch(7) == (1, 7)
+        for to in (7, 3):
+            with pytest.raises(StoreError, match="never lowered"):
+                admin.raise_epoch(to)
+        assert admin.raise_epoch() == (7, 8)
+        with pytest.raises(StaleEpochError):
+            admin.commit(batch_of(epoch, 2))
+        assert len(admin.load().leases) == LEASES_A_BATCH
+        assert admin.acquire_epoch() == 9
+
+
+def test_epoch_of_a_store_in_use_is_not_raised(tmp_path: Path) -> None:
+    path = tmp_path / "s.db"
+    with closing(SqliteStore(path)) as arbiter, closing(SqliteStore(path)) as admin:
+        epoch = arbiter.acquire_epoch()
+        with pytest.raises(StoreError, match="in use by another process"):
+            admin.raise_epoch()
+        arbiter.commit(batch_of(epoch, 1))

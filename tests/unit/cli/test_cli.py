@@ -77,12 +77,35 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
         return admin_pb2.ListRoundsReply(decision_json=[json.dumps(record), "5", "{}"])
 
     def ListNodes(self, request: admin_pb2.ListNodesRequest, context: grpc.ServicerContext) -> admin_pb2.ListNodesReply:  # noqa: N802
-        return admin_pb2.ListNodesReply(nodes=[admin_pb2.NodeView(node="n1", rack="/r", state="RUNNING", gpus_total=4)])
+        node = admin_pb2.NodeView(node="n1", rack="/r", state="RUNNING", gpus_total=4, gpus_used=5, is_oversubscribed=True)
+        return admin_pb2.ListNodesReply(nodes=[node])
 
     def Explain(self, request: admin_pb2.ExplainRequest, context: grpc.ServicerContext) -> admin_pb2.ExplainReply:  # noqa: N802
         if request.app_id != "a":
             context.abort(grpc.StatusCode.NOT_FOUND, f"no app {request.app_id!r}")
         return admin_pb2.ExplainReply(app_id="a", lines=["first", "second\x1b"])
+
+    def Act(self, request: admin_pb2.ActRequest, context: grpc.ServicerContext) -> admin_pb2.ActReply:  # noqa: N802
+        time.sleep(self.delay_s)
+        self.asked.append((request.verb, request.target, request.value, request.request_id))
+        assert request.actor
+        return admin_pb2.ActReply(is_done=not self.is_empty, text="no such thing\x1b" if self.is_empty else "done so")
+
+    def ListAudit(self, request: admin_pb2.ListAuditRequest, context: grpc.ServicerContext) -> admin_pb2.ListAuditReply:  # noqa: N802
+        self.asked.append(request.limit)
+        if self.is_empty:
+            return admin_pb2.ListAuditReply()
+        entry = admin_pb2.AuditEntry(
+            at_ms=3_723_000,
+            request_id="r",
+            actor="me\x1b",
+            verb="set-weight",
+            target="a",
+            value=2.5,
+            is_done=True,
+            text="it is",
+        )
+        return admin_pb2.ListAuditReply(entries=[entry, admin_pb2.AuditEntry(at_ms=0, verb="pause", text="no")])
 
     def GetStatus(self, request: admin_pb2.StatusRequest, context: grpc.ServicerContext) -> admin_pb2.StatusReply:  # noqa: N802
         return admin_pb2.StatusReply(version="1")
@@ -161,7 +184,7 @@ def test_rounds_show_offers_and_winners(cli: Cli) -> None:
 
 
 def test_nodes(cli: Cli) -> None:
-    assert cli("nodes")[1].splitlines()[1].split() == ["n1", "/r", "RUNNING", "4", "0", "0"]
+    assert cli("nodes")[1].splitlines()[1].split() == ["n1", "/r", "RUNNING", "4", "0", "5", "0", "oversubscribed"]
     assert json.loads(cli("nodes", "--json")[1])["nodes"][0]["gpus_total"] == 4
 
 

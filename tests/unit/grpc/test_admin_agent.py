@@ -48,6 +48,11 @@ def test_leases_of_all_and_of_one(people: admin_pb2_grpc.AdminServiceStub) -> No
 def test_nodes_never_have_less_than_none_free(people: admin_pb2_grpc.AdminServiceStub) -> None:
     nodes = people.ListNodes(admin.ListNodesRequest(), timeout=5).nodes
     assert [(n.node, n.gpus_leased, n.gpus_free) for n in nodes] == [("n1", 1, 3), ("n2", 2, 0), ("n3", 0, 0)]
+    assert [(n.state, n.gpus_used, n.is_oversubscribed) for n in nodes] == [
+        ("RUNNING", 0, False),
+        ("RUNNING", 2, True),
+        ("LOST", 0, False),
+    ]
 
 
 def test_rounds_are_json_newest_first(people: admin_pb2_grpc.AdminServiceStub) -> None:
@@ -75,6 +80,7 @@ def test_status(people: admin_pb2_grpc.AdminServiceStub) -> None:
     status = people.GetStatus(admin.StatusRequest(), timeout=5)
     assert (status.version, status.policy, status.is_leader, status.epoch) == ("1.2", "themis", True, 3)
     assert (status.is_bridge_connected, status.now_ms, status.http_address) == (True, 7, "127.0.0.1:80")
+    assert (status.is_paused, status.is_observing) == (False, True)
     assert (status.lease_ms, status.notice_ms, status.rho_floor_ms) == (300_000, 60_000, 600_000)
 
 

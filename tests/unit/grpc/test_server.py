@@ -8,7 +8,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc  # type: ignore[import-untyped]
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc  # type: ignore[import-untyped]
 
-from tests.support.serving import Serving, status_of
+from tests.support.serving import Serving, serve, status_of
 from themis_arbiter.adapters.grpc import server as server_module
 from themis_arbiter.adapters.grpc.admin import About, AdminService
 from themis_arbiter.adapters.grpc.agent import AgentService
@@ -43,12 +43,27 @@ def test_reflection_lists_the_services(channel: grpc.Channel) -> None:
     assert {"themis.v1.ClusterService", "themis.v1.AdminService", "themis.v1.AgentService"} <= names
 
 
+def test_where_the_resource_manager_is_in_the_process_no_bridge_can_attach() -> None:
+    with serve(is_rm_inside=True) as serving, serving.channel() as channel:
+        stream = cluster_pb2_grpc.ClusterServiceStub(channel).Attach(iter([]), timeout=5)
+        with pytest.raises(grpc.RpcError) as err:
+            next(stream)
+        assert status_of(err.value)[0] is grpc.StatusCode.UNIMPLEMENTED
+        request = reflection_pb2.ServerReflectionRequest(list_services="")
+        (reply,) = reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter([request]), timeout=5)
+        names = {s.name for s in reply.list_services_response.service}
+        assert "themis.v1.ClusterService" not in names
+        assert "themis.v1.AdminService" in names
+
+
 def test_a_taken_port_is_an_error_that_names_it(serving: Serving) -> None:
     clock, views = serving.cluster._clock, serving.world.views()
     second = GrpcServer(
         f"127.0.0.1:{serving.port}",
         cluster=serving.cluster,
-        admin=AdminService(serving.engine, views, clock, Settings(), About(version="1"), notes=lambda _: ()),
+        admin=AdminService(
+            serving.engine, views, clock, Settings(), About(version="1"), notes=lambda _: (), audit=serving.audit
+        ),
         agent=AgentService(serving.engine, views, clock),
     )
     with pytest.raises(OSError, match=str(serving.port)):

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from themis_arbiter.core.effects import AppEnded, Effect, LeaseMoved, RoundClosed
-from themis_arbiter.core.events import LeasesPersisted, StoreFailed, Timer, Woke
+from themis_arbiter.core.effects import AppEnded, ContainerLost, Effect, LeaseMoved, RoundClosed
+from themis_arbiter.core.events import EndCause, LeasesPersisted, StoreFailed, Timer, Woke
 from themis_arbiter.core.lease import Cause, Lease, LeaseState
-from themis_arbiter.core.views import AppState, AppView
+from themis_arbiter.core.views import AppState, AppView, NodeState
 from themis_arbiter.obs.labels import visible
 from themis_arbiter.obs.metrics import RHO_SERIES_MAX, BidErrorKind, MetricsObserver, new_registry, scrape_text
 from themis_arbiter.obs.snapshot import Snapshot, SnapshotUnavailableError
@@ -70,6 +70,10 @@ def snapshot(*apps: AppView, **changes: Any) -> Snapshot:
         gpus_leased=2,
         gpus_free=6,
         gpus_lost=4,
+        gpus_oversubscribed=0,
+        node_counts={NodeState.RUNNING: 2, NodeState.LOST: 1},
+        is_paused=False,
+        is_observing=False,
     )
     return replace(base, **changes)
 
@@ -256,3 +260,24 @@ assert 'themis_store_errors_total{kind="write"} 1.0' in scrape_text(new_registry
     env = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
     subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=60)
     assert [p.name for p in tmp_path.iterdir()] == ["counter_1.db"]
+
+
+def test_ends_of_containers_are_counted_by_cause_and_whether_they_were_due() -> None:
+    world = World(snapshot())
+    lost = ContainerLost(job_id="j", node="n1", gpus=2, cause=EndCause.PREEMPTED, was_due=True)
+    world.observe(lost, replace(lost, was_due=False), replace(lost, cause=EndCause.BY_RM, was_due=False), lost)
+    assert world.value("themis_container_ends_total", cause="preempted", was_due="true") == 2
+    assert world.value("themis_container_ends_total", cause="preempted", was_due="false") == 1
+    assert world.value("themis_container_ends_total", cause="by_rm", was_due="false") == 1
+    assert world.value("themis_container_ends_total", cause="memory", was_due="true") == 0
+
+
+def test_what_is_not_as_usual_has_gauges() -> None:
+    usual = World(snapshot())
+    assert (usual.value("themis_paused"), usual.value("themis_observing")) == (0, 0)
+    assert usual.value("themis_nodes", state="running") == 2
+    assert usual.value("themis_nodes", state="lost") == 1
+    assert usual.value("themis_nodes", state="drained") == 0
+    odd = World(snapshot(is_paused=True, is_observing=True, gpus_oversubscribed=3))
+    assert (odd.value("themis_paused"), odd.value("themis_observing")) == (1, 1)
+    assert odd.value("themis_gpus_oversubscribed") == 3

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from themis_arbiter.core.settings import Settings
+from themis_arbiter.core.settings import QueueRule, Settings
+from themis_arbiter.core.types import OnLeaseEnd
 from themis_arbiter.server.config import BY_KEY, LATER, SETTINGS, ConfigError, ServerConfig, load_config
 from themis_arbiter.server.values import Address, StoreAddress
 
@@ -49,6 +50,11 @@ def test_every_setting_can_be_said_in_the_file(file: Path, tmp_path: Path) -> No
         rho_floor = "0.5 min"
         restart_cost = 1.5
         tick = "2 s"
+        no_show = 5
+        min_runtime = 6
+        on_lease_end = "never"
+        recovery_grace = 7
+        observe_only = true
         gang_wait = "4s"
         policy = "paper"
         fairness_knob = 0.5
@@ -136,7 +142,26 @@ def test_paths_in_a_file_start_at_the_file_and_others_at_the_working_folder(
         ("gateway_dir = 'x'", "FILE: gateway_dir: there is no such setting; did you mean gateway_dir in [bridge]?"),
         ("[journal]\nfiles_max = 0", "FILE: journal.files_max: 0 is not a whole number from 1 to 1000"),
         ("journal = 'x'", "FILE: journal: is a section, not a value; write [journal]"),
-        ("fallback = 'closed'", "FILE: fallback: is not in this version of the arbiter; remove it"),
+        ("fallback = 'closed'", "FILE: fallback: is the ResourceManager's: set themis.fallback in its yarn-site.xml"),
+        (
+            "fallback_after = 9",
+            "FILE: fallback_after: is the ResourceManager's: set themis.fallback.after-ms in its yarn-site.xml",
+        ),
+        ("recall = false", "FILE: recall: is not in this version of the arbiter; remove it"),
+        (
+            "on_lease_end = 'stop'",
+            "FILE: on_lease_end: 'stop' is not one of the values there are; write one of: checkpoint, re",
+        ),
+        ("queues = 3", "FILE: queues: holds a table for each queue; write [queues.NAME] and its settings below"),
+        ("[queues]\nq = 3", "FILE: queues.q: is a table, not a value; write [queues.q] and its settings below"),
+        ("[queues.q]\non_lease_end = 'x'", "FILE: queues.q.on_lease_end: 'x' is not one of the values there are"),
+        ("[queues.q]\nnever_gpus_max = -1", "FILE: queues.q.never_gpus_max: -1 is not a whole number from 0 to 1000000"),
+        (
+            "[queues.q]\nnever_gpu_max = 1",
+            "FILE: queues.q.never_gpu_max: there is no such setting; did you mean never_gpus_max?",
+        ),
+        ("[queues.root.a]\nnever_gpus_max = 1", "FILE: queues.root.a: there is no such setting; a queue's name with a dot is"),
+        ('[queues."a\\nb"]\n', "FILE: queues.'a\\nb': is no queue's name"),
         ("lease = 3 s", "FILE: not TOML: "),
         ('"a\\nb" = 3', "FILE: a\\nb: there is no such setting"),
     ],
@@ -146,6 +171,39 @@ def test_mistake_is_told_with_its_place_and_what_to_do(file: Path, text: str, pr
     assert len(found) == 1
     assert problem in found[0]
     assert "\n" not in found[0]
+
+
+def test_queues_and_kinds(file: Path) -> None:
+    text = """
+        on_lease_end = "restart"
+        min_runtime = "90 s"
+        no_show = 7
+        recovery_grace = 8
+        observe_only = true
+
+        [queues.research]
+        on_lease_end = "never"
+        never_gpus_max = 8
+
+        [queues."root.b"]
+        never_gpus_max = 0
+    """
+    config = load(file, text)
+    s = config.settings
+    assert (s.on_lease_end, s.min_runtime_ms, s.no_show_ms, s.recovery_grace_ms) == (OnLeaseEnd.RESTART, 90_000, 7_000, 8_000)
+    assert s.observe_only
+    assert s.queues == {
+        "research": QueueRule(on_lease_end=OnLeaseEnd.NEVER, never_gpus_max=8),
+        "root.b": QueueRule(never_gpus_max=0),
+    }
+    shown = {r.key: (r.value, r.source) for r in config.resolved}
+    assert shown["queues.research.on_lease_end"] == ("never", str(file))
+    assert shown["queues.'root.b'.never_gpus_max"] == ("0", str(file))
+
+
+def test_too_many_queues_are_one_problem(file: Path) -> None:
+    (problem,) = problems(file, "".join(f"[queues.q{k}]\n" for k in range(1_001)))
+    assert "more than 1000 queues" in problem
 
 
 def test_all_mistakes_are_told_at_once(file: Path) -> None:

@@ -24,6 +24,7 @@ class CannedAdmin:
     def __init__(self) -> None:
         self.is_down = False
         self.is_leader = True
+        self.is_odd = False
         self.asked: list[object] = []
         self.gate = threading.Event()
         self.gate.set()
@@ -49,11 +50,18 @@ class CannedAdmin:
 
     def nodes(self) -> admin_pb2.ListNodesReply:
         self._check("nodes")
-        return admin_pb2.ListNodesReply(nodes=[admin_pb2.NodeView(node="n1", gpus_total=4)])
+        odd = admin_pb2.NodeView(node=HOSTILE, state="DRAINED", gpus_total=3, gpus_used=4, is_oversubscribed=True)
+        return admin_pb2.ListNodesReply(nodes=[admin_pb2.NodeView(node="n1", state="RUNNING", gpus_total=4), odd])
+
+    def audit(self, limit: int) -> admin_pb2.ListAuditReply:
+        self._check(limit)
+        return admin_pb2.ListAuditReply(entries=[admin_pb2.AuditEntry(verb="pause", actor=HOSTILE, is_done=True)])
 
     def status(self) -> admin_pb2.StatusReply:
         self._check("status")
-        return admin_pb2.StatusReply(version="1", policy="themis", is_leader=self.is_leader, lease_ms=20_000)
+        reply = admin_pb2.StatusReply(version="1", policy="themis", is_leader=self.is_leader, lease_ms=20_000)
+        reply.is_paused = reply.is_observing = self.is_odd
+        return reply
 
     def explain(self, app_id: str) -> admin_pb2.ExplainReply:
         self._check(app_id)
@@ -107,12 +115,14 @@ def test_views_are_json_documents(port: Port) -> None:
     assert json.loads(port.ask("/api/v1/leases?app=a%2Fb")[1])["leases"][0]["lease_id"] == "L1"
     assert json.loads(port.ask("/api/v1/nodes")[1])["nodes"][0]["gpus_total"] == 4
     assert json.loads(port.ask("/api/v1/status")[1])["policy"] == "themis"
+    (entry,) = json.loads(port.ask("/api/v1/audit?limit=7")[1])["entries"]
+    assert (entry["verb"], entry["actor"], entry["is_done"], entry["target"]) == ("pause", HOSTILE, True, "")
     assert json.loads(port.ask("/api/v1/explain/a%2Fb/%C3%A9")[1])["app_id"] == "a/b/é"
     rounds = json.loads(port.ask("/api/v1/rounds?limit=3")[1])["rounds"]
     assert rounds[0] == {"round": 3}
     assert "not a decision record" in rounds[1]["error"]
     assert rounds[2] == {"x": None}
-    assert port.admin.asked == [True, "a/b", "nodes", "status", "a/b/é", 3]
+    assert port.admin.asked == [True, "a/b", "nodes", "status", 7, "a/b/é", 3]
 
 
 @pytest.mark.parametrize(
@@ -125,6 +135,7 @@ def test_views_are_json_documents(port: Port) -> None:
         ("/api/v1/explain/%ff", 400, "error"),
         ("/api/v1/rounds?limit=0", 400, "limit must be a whole number from 1 to 1000"),
         ("/api/v1/rounds?limit=%D9%A3", 400, "limit must be"),
+        ("/api/v1/audit?limit=1001", 400, "limit must be a whole number from 1 to 1000"),
         ("/api/v1/apps?all=maybe", 400, "all must be 0 or 1"),
         ("/api/v1/apps?" + "a=1&" * 20, 400, "Max number of fields exceeded"),
         ("/api/v1/explain/broken", 500, "internal error"),
@@ -166,6 +177,17 @@ def test_page_escapes_names_and_lists_links(port: Port) -> None:
     assert 'http-equiv="refresh"' in body
     assert 'href="/metrics"' in body
     assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+
+
+def test_page_says_what_is_not_as_usual(port: Port) -> None:
+    body = port.ask("/")[1]
+    assert "Paused by an admin" not in body
+    assert "DRAINED, 3 GPUs, fewer than the 4 leased or used" in body
+    assert "Node n1" not in body
+    port.admin.is_odd = True
+    body = port.ask("/")[1]
+    assert "Paused by an admin" in body
+    assert "Looking on only" in body
 
 
 def test_only_reading_methods_are_answered(port: Port) -> None:

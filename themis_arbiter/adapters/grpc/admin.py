@@ -1,25 +1,37 @@
-"""AdminService: views of the arbiter for people and dashboards. It changes nothing."""
+"""AdminService: views of the arbiter for people and dashboards, and what admins may do to it.
+
+Views change nothing. `Act` hands the engine an event and waits for its answer; only the core decides whether it is done.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any, Final
 
 import grpc
 
-from themis_arbiter.adapters.grpc.errors import abort, ask, check_name
+from themis_arbiter.adapters.grpc.audit import AuditEntry, AuditTrail, OtherRequest, TooManyWaiting
+from themis_arbiter.adapters.grpc.errors import abort, ask, check_name, engine_errors
 from themis_arbiter.adapters.grpc.faults import quoted
 from themis_arbiter.adapters.grpc.gate import lease_message
 from themis_arbiter.adapters.grpc.seams import Engine, Views
 from themis_arbiter.core.codec import dumps
+from themis_arbiter.core.events import AdminRequested, AdminVerb
 from themis_arbiter.core.settings import Settings
-from themis_arbiter.core.types import AppId
+from themis_arbiter.core.types import AppId, Millis
 from themis_arbiter.core.views import AppView, NodeView
+from themis_arbiter.engine.loop import EngineError
 from themis_arbiter.gen.themis.v1 import admin_pb2 as pb
 from themis_arbiter.gen.themis.v1 import admin_pb2_grpc
 from themis_arbiter.ports import Clock
 
 ROUNDS_DEFAULT: Final = 20  # where a caller names no limit
 ROUNDS_MAX: Final = 1_000  # of one answer
+AUDIT_DEFAULT: Final = 50
+AUDIT_MAX: Final = 1_000
+ANSWER_S: Final = 5.0  # that a request waits for the engine's answer
+TARGETED: Final = frozenset({AdminVerb.REVOKE, AdminVerb.DRAIN, AdminVerb.UNDRAIN, AdminVerb.SET_WEIGHT})
+NOT_STORED: Final = "; not stored yet, because the store takes no writes: a restart before it does would undo this"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +45,7 @@ class About:
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
     """Answers from snapshots that the engine makes between two steps.
 
-    `notes` adds what the edge knows of an app (bad tags) to `explain`.
+    `notes` adds what the edge knows of an app (bad tags) to `explain`; `audit` is among the driver's observers.
     """
 
     def __init__(
@@ -45,9 +57,12 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         about: About,
         *,
         notes: Callable[[AppId], tuple[str, ...]],
+        audit: AuditTrail,
+        answer_s: float = ANSWER_S,
     ) -> None:
         self._engine, self._views, self._clock = engine, views, clock
         self._settings, self._about, self._notes = settings, about, notes
+        self._audit, self._answer_s = audit, answer_s
 
     def ListApps(self, request: pb.ListAppsRequest, context: grpc.ServicerContext) -> pb.ListAppsReply:  # noqa: N802 - the protocol's name
         """All apps that live, and on request the ended ones that are still remembered."""
@@ -68,9 +83,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
 
     def ListRounds(self, request: pb.ListRoundsRequest, context: grpc.ServicerContext) -> pb.ListRoundsReply:  # noqa: N802 - the protocol's name
         """The newest decision records, newest first."""
-        if not 0 <= request.limit <= ROUNDS_MAX:
-            abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"limit lies between 0 and {ROUNDS_MAX}: {request.limit}")
-        limit = request.limit or ROUNDS_DEFAULT
+        limit = _limit(context, request.limit, ROUNDS_MAX) or ROUNDS_DEFAULT
         records = ask(context, self._engine, lambda arbiter: self._views.rounds(arbiter, limit))
         return pb.ListRoundsReply(decision_json=map(dumps, records))
 
@@ -103,7 +116,89 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             notice_ms=self._settings.notice_ms,
             rho_floor_ms=self._settings.rho_floor_ms,
             http_address=self._about.http_address,
+            is_paused=status.is_paused,
+            is_observing=status.is_observing,
         )
+
+    def Act(self, request: pb.ActRequest, context: grpc.ServicerContext) -> pb.ActReply:  # noqa: N802 - the protocol's name
+        """Do what an admin asks, once for each request id.
+
+        Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE, and DEADLINE_EXCEEDED where it may still be done.
+        """
+        verb = _checked(context, request)
+        request_id, actor, target, value = request.request_id, request.actor, request.target, request.value
+        try:
+            is_new = self._audit.begin(request_id, (actor, verb, target, value))
+        except OtherRequest:
+            text = f"request_id {quoted(request_id)} was used for another request: take a new one"
+            abort(context, grpc.StatusCode.INVALID_ARGUMENT, text)
+        except TooManyWaiting:
+            abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, "too many requests wait for the engine: try again later")
+        if is_new:
+            with engine_errors(context):
+                self._submit(
+                    lambda at_ms: AdminRequested(
+                        at_ms=at_ms, request_id=request_id, actor=actor, verb=verb, target=target, value=value
+                    ),
+                    request_id,
+                )
+        entry = self._audit.wait(request_id, self._answer_s)
+        if entry is None:
+            text = f"no answer within {self._answer_s:g} s: it may still be done; ask again with the same request_id"
+            abort(context, grpc.StatusCode.DEADLINE_EXCEEDED, text)
+        # An arbiter that another one has replaced answers too, and then stops: this question tells.
+        is_stored = ask(context, self._engine, self._views.is_stored)
+        return pb.ActReply(is_done=entry.is_done, text=entry.text + ("" if is_stored or not entry.is_done else NOT_STORED))
+
+    def _submit(self, make: Callable[[Millis], AdminRequested], request_id: str) -> None:
+        try:
+            self._engine.submit(make)
+        except EngineError:
+            self._audit.forget(request_id)
+            raise
+
+    def ListAudit(self, request: pb.ListAuditRequest, context: grpc.ServicerContext) -> pb.ListAuditReply:  # noqa: N802 - the protocol's name
+        """The newest answered requests of this process, newest first."""
+        limit = _limit(context, request.limit, AUDIT_MAX) or AUDIT_DEFAULT
+        return pb.ListAuditReply(entries=map(_audit_message, self._audit.latest(limit)))
+
+
+def _limit(context: grpc.ServicerContext, limit: int, most: int) -> int:
+    if not 0 <= limit <= most:
+        abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"limit lies between 0 and {most}: {limit}")
+    return limit
+
+
+def _checked(context: grpc.ServicerContext, request: pb.ActRequest) -> AdminVerb:
+    """The verb of a request that the engine can take, or the call's end."""
+    try:
+        verb = AdminVerb(request.verb)
+    except ValueError:
+        known = ", ".join(AdminVerb)
+        abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"no verb {quoted(request.verb)}; there are {known}")
+    check_name(context, "actor", request.actor)
+    check_name(context, "request_id", request.request_id)
+    if verb in TARGETED:
+        check_name(context, "target", request.target)
+    elif request.target:
+        abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"{verb} has no target: {quoted(request.target)}")
+    # What is not a number could not be journalled, and an arbiter that cannot write its journal ends.
+    if not isfinite(request.value) or (verb is AdminVerb.OBSERVE_ONLY and request.value not in {0.0, 1.0}):
+        abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"value {request.value!r} is none for {verb}")
+    return verb
+
+
+def _audit_message(entry: AuditEntry) -> pb.AuditEntry:
+    return pb.AuditEntry(
+        at_ms=entry.at_ms,
+        request_id=entry.request_id,
+        actor=entry.actor,
+        verb=entry.verb.value,
+        target=entry.target,
+        value=entry.value,
+        is_done=entry.is_done,
+        text=entry.text,
+    )
 
 
 def _app_message(app: AppView) -> pb.AppView:
@@ -147,6 +242,7 @@ def _node_message(node: NodeView) -> pb.NodeView:
         state=node.state,
         gpus_total=node.gpus_total,
         gpus_leased=node.gpus_leased,
-        # A node that lost GPUs under its leases has none free, not fewer than none.
-        gpus_free=max(0, node.gpus_total - node.gpus_leased) if node.state == "RUNNING" else 0,
+        gpus_free=node.gpus_free,
+        gpus_used=node.gpus_used,
+        is_oversubscribed=node.is_oversubscribed,
     )

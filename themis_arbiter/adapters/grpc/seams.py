@@ -36,4 +36,5 @@ class Views(Generic[ArbiterT]):
     status: Callable[[ArbiterT, Millis], StatusView]
     explain: Callable[[ArbiterT, AppId, Millis], tuple[str, ...] | None]  # None: unknown app
     rounds: Callable[[ArbiterT, int], tuple[Mapping[str, Any], ...]]  # newest first
+    is_stored: Callable[[ArbiterT], bool]  # what was decided so far would survive a restart
     has_job: Callable[[ArbiterT, AppId, JobId], bool]  # alive, and of this app

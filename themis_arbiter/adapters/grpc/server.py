@@ -39,13 +39,10 @@ STOP_S: Final = 2.5  # after which stopping is over, whatever still runs
 KEEPALIVE_MS: Final = 5_000
 PING_EVERY_MS_MIN: Final = 2_000  # peers that ping more often are dropped
 _ATTACH: Final = "/themis.v1.ClusterService/Attach"
-_SERVICES: Final = tuple(
-    file.services_by_name[name].full_name
-    for file, name in (
-        (cluster_pb2.DESCRIPTOR, "ClusterService"),
-        (admin_pb2.DESCRIPTOR, "AdminService"),
-        (agent_pb2.DESCRIPTOR, "AgentService"),
-    )
+_CLUSTER: Final = cluster_pb2.DESCRIPTOR.services_by_name["ClusterService"].full_name
+_SERVICES: Final = (
+    admin_pb2.DESCRIPTOR.services_by_name["AdminService"].full_name,
+    agent_pb2.DESCRIPTOR.services_by_name["AgentService"].full_name,
 )
 _OPTIONS: Final = (
     ("grpc.so_reuseport", 0),  # otherwise a second server binds the same port without any error
@@ -107,19 +104,21 @@ class _OneLine(logging.Filter):
 class GrpcServer:
     """Serves at `address` (`host:port`; port 0: one that the system chooses) from `start` to `stop`.
 
-    Without `credentials` everything goes in the clear and everybody may call: for loopback addresses only.
+    Without `cluster` no bridge can attach: the ResourceManager is in this process. Without `credentials` everything goes in
+    the clear and everybody may call: for loopback addresses only.
     """
 
     def __init__(
         self,
         address: str,
         *,
-        cluster: ClusterService,
+        cluster: ClusterService | None,
         admin: AdminService,
         agent: AgentService,
         credentials: grpc.ServerCredentials | None = None,
     ) -> None:
         self._address, self._cluster, self._agent, self._credentials = address, cluster, agent, credentials
+        self._services = _SERVICES if cluster is None else (_CLUSTER, *_SERVICES)
         streams_max = ATTACH_STREAMS_MAX + WATCH_STREAMS_MAX
         self._pool = futures.ThreadPoolExecutor(streams_max + UNARY_THREADS, thread_name_prefix="themis-grpc")
         self._server = grpc.server(
@@ -130,11 +129,12 @@ class GrpcServer:
         )
         self._health = health.HealthServicer(experimental_non_blocking=False)
         self.set_ready(False)
-        cluster_pb2_grpc.add_ClusterServiceServicer_to_server(cluster, self._server)
+        if cluster is not None:
+            cluster_pb2_grpc.add_ClusterServiceServicer_to_server(cluster, self._server)
         admin_pb2_grpc.add_AdminServiceServicer_to_server(admin, self._server)
         agent_pb2_grpc.add_AgentServiceServicer_to_server(agent, self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (*_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        names = (*self._services, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
 
     def start(self) -> int:
@@ -156,13 +156,14 @@ class GrpcServer:
     def set_ready(self, is_ready: bool) -> None:
         """Say by the health service whether the services do their work (an arbiter that does not lead yet does not)."""
         status = health_pb2.HealthCheckResponse.SERVING if is_ready else health_pb2.HealthCheckResponse.NOT_SERVING
-        for name in ("", *_SERVICES):
+        for name in ("", *self._services):
             self._health.set(name, status)
 
     def stop(self) -> None:
         """End streams at once and other calls within STOP_GRACE_S; returns in less than 3 s, also where one hangs."""
         self._health.enter_graceful_shutdown()
-        self._cluster.close()
+        if self._cluster is not None:
+            self._cluster.close()
         self._agent.close()
         self._server.stop(STOP_GRACE_S).wait(STOP_S)
         self._pool.shutdown(wait=False, cancel_futures=True)

@@ -4,15 +4,14 @@ Everything runs in this process. What containers did is known from the reports t
 weaker here than on YARN, whose log is a witness of its own.
 """
 
+import logging
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from themis_arbiter import __version__
 from themis_arbiter.adapters.clock import SystemClock
-from themis_arbiter.adapters.grpc.admin import About, AdminService
 from themis_arbiter.adapters.grpc.agent import AgentService
-from themis_arbiter.adapters.grpc.cluster import ClusterService
+from themis_arbiter.adapters.grpc.audit import AuditTrail
 from themis_arbiter.adapters.grpc.server import GrpcServer
 from themis_arbiter.cli.local import samples
 from themis_arbiter.cli.local.samples import Sample
@@ -25,10 +24,11 @@ from themis_arbiter.engine.journal_format import parse_header, parse_steps
 from themis_arbiter.engine.loop import EngineError, EngineLoop
 from themis_arbiter.engine.recovery import take_over
 from themis_arbiter.engine.timers import TimerTable
+from themis_arbiter.obs.logs import AUDIT
 from themis_arbiter.obs.metrics import MetricsObserver, new_registry, scrape_text
 from themis_arbiter.obs.snapshot import Snapshot, SnapshotUnavailableError
 from themis_arbiter.ports import StoreError
-from themis_arbiter.server.bootstrap import SCRAPE_S_MAX, VIEWS, open_store, take_snapshot
+from themis_arbiter.server.bootstrap import SCRAPE_S_MAX, VIEWS, make_admin, open_store, take_snapshot
 from themis_arbiter.server.config import ServerConfig, load_config
 from themis_arbiter.server.http import HttpPort, HttpPortError
 from themis_arbiter.server.journals import open_journal
@@ -71,7 +71,7 @@ class SimulatedStage:
         timing = SimTiming(heartbeat_ms=samples.HEARTBEAT_MS)
         model = SimulatedCluster(nodes, (), start_ms=self._clock.now_ms(), timing=timing)
         self._cluster = LiveCluster(model, self._clock, on_failure=lambda error: self._fail(f"the cluster failed: {error}"))
-        metrics = MetricsObserver(self._snapshot)
+        metrics, audit = MetricsObserver(self._snapshot), AuditTrail(logging.getLogger(AUDIT))
         timers = TimerTable()
         driver: Driver[Arbiter] = Driver(
             Arbiter(config.settings, is_checked=True),
@@ -80,17 +80,15 @@ class SimulatedStage:
             journal=journal,
             timers=timers,
             clock=self._clock,
-            observers=(metrics,),
+            observers=(metrics, audit),
             on_stale_epoch=lambda: self._fail("another arbiter has taken a higher epoch on this store"),
         )
         self._loop = EngineLoop(driver, self._clock, timers, on_failure=lambda err: self._fail(f"the engine failed: {err}"))
         http = HttpPort(config.http_address)
         self._stack.callback(http.stop)
-        gates = ClusterService(self._loop, self._clock)  # nobody attaches: the cluster is here
-        about = About(version=__version__, http_address=str(http.address))
-        admin = AdminService(self._loop, VIEWS, self._clock, config.settings, about, notes=gates.notes)
+        admin = make_admin(self._loop, self._clock, config, http.address, audit)
         agent = AgentService(self._loop, VIEWS, self._clock)
-        grpc = GrpcServer(str(config.grpc_address), cluster=gates, admin=admin, agent=agent)
+        grpc = GrpcServer(str(config.grpc_address), cluster=None, admin=admin, agent=agent)  # the cluster is here
         self._stack.callback(grpc.stop)
         self.grpc_address = f"{config.grpc_address.host}:{grpc.start()}"
         self.http_url = f"http://{http.address}/"

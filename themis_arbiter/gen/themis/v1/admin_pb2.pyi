@@ -7,12 +7,66 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class ActRequest(_message.Message):
+    __slots__ = ("verb", "target", "value", "actor", "request_id")
+    VERB_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    verb: str
+    target: str
+    value: float
+    actor: str
+    request_id: str
+    def __init__(self, verb: _Optional[str] = ..., target: _Optional[str] = ..., value: _Optional[float] = ..., actor: _Optional[str] = ..., request_id: _Optional[str] = ...) -> None: ...
+
+class ActReply(_message.Message):
+    __slots__ = ("is_done", "text")
+    IS_DONE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    is_done: bool
+    text: str
+    def __init__(self, is_done: _Optional[bool] = ..., text: _Optional[str] = ...) -> None: ...
+
+class ListAuditRequest(_message.Message):
+    __slots__ = ("limit",)
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    limit: int
+    def __init__(self, limit: _Optional[int] = ...) -> None: ...
+
+class ListAuditReply(_message.Message):
+    __slots__ = ("entries",)
+    ENTRIES_FIELD_NUMBER: _ClassVar[int]
+    entries: _containers.RepeatedCompositeFieldContainer[AuditEntry]
+    def __init__(self, entries: _Optional[_Iterable[_Union[AuditEntry, _Mapping]]] = ...) -> None: ...
+
+class AuditEntry(_message.Message):
+    __slots__ = ("at_ms", "request_id", "actor", "verb", "target", "value", "is_done", "text")
+    AT_MS_FIELD_NUMBER: _ClassVar[int]
+    REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    ACTOR_FIELD_NUMBER: _ClassVar[int]
+    VERB_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    VALUE_FIELD_NUMBER: _ClassVar[int]
+    IS_DONE_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    at_ms: int
+    request_id: str
+    actor: str
+    verb: str
+    target: str
+    value: float
+    is_done: bool
+    text: str
+    def __init__(self, at_ms: _Optional[int] = ..., request_id: _Optional[str] = ..., actor: _Optional[str] = ..., verb: _Optional[str] = ..., target: _Optional[str] = ..., value: _Optional[float] = ..., is_done: _Optional[bool] = ..., text: _Optional[str] = ...) -> None: ...
+
 class StatusRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("version", "policy", "is_leader", "epoch", "is_bridge_connected", "now_ms", "lease_ms", "notice_ms", "rho_floor_ms", "http_address")
+    __slots__ = ("version", "policy", "is_leader", "epoch", "is_bridge_connected", "now_ms", "lease_ms", "notice_ms", "rho_floor_ms", "http_address", "is_paused", "is_observing")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     IS_LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -23,6 +77,8 @@ class StatusReply(_message.Message):
     NOTICE_MS_FIELD_NUMBER: _ClassVar[int]
     RHO_FLOOR_MS_FIELD_NUMBER: _ClassVar[int]
     HTTP_ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    IS_PAUSED_FIELD_NUMBER: _ClassVar[int]
+    IS_OBSERVING_FIELD_NUMBER: _ClassVar[int]
     version: str
     policy: str
     is_leader: bool
@@ -33,7 +89,9 @@ class StatusReply(_message.Message):
     notice_ms: int
     rho_floor_ms: int
     http_address: str
-    def __init__(self, version: _Optional[str] = ..., policy: _Optional[str] = ..., is_leader: _Optional[bool] = ..., epoch: _Optional[int] = ..., is_bridge_connected: _Optional[bool] = ..., now_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., notice_ms: _Optional[int] = ..., rho_floor_ms: _Optional[int] = ..., http_address: _Optional[str] = ...) -> None: ...
+    is_paused: bool
+    is_observing: bool
+    def __init__(self, version: _Optional[str] = ..., policy: _Optional[str] = ..., is_leader: _Optional[bool] = ..., epoch: _Optional[int] = ..., is_bridge_connected: _Optional[bool] = ..., now_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., notice_ms: _Optional[int] = ..., rho_floor_ms: _Optional[int] = ..., http_address: _Optional[str] = ..., is_paused: _Optional[bool] = ..., is_observing: _Optional[bool] = ...) -> None: ...
 
 class ListAppsRequest(_message.Message):
     __slots__ = ("include_ended",)
@@ -151,20 +209,24 @@ class ListNodesReply(_message.Message):
     def __init__(self, nodes: _Optional[_Iterable[_Union[NodeView, _Mapping]]] = ...) -> None: ...
 
 class NodeView(_message.Message):
-    __slots__ = ("node", "rack", "state", "gpus_total", "gpus_leased", "gpus_free")
+    __slots__ = ("node", "rack", "state", "gpus_total", "gpus_leased", "gpus_free", "gpus_used", "is_oversubscribed")
     NODE_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     GPUS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     GPUS_LEASED_FIELD_NUMBER: _ClassVar[int]
     GPUS_FREE_FIELD_NUMBER: _ClassVar[int]
+    GPUS_USED_FIELD_NUMBER: _ClassVar[int]
+    IS_OVERSUBSCRIBED_FIELD_NUMBER: _ClassVar[int]
     node: str
     rack: str
     state: str
     gpus_total: int
     gpus_leased: int
     gpus_free: int
-    def __init__(self, node: _Optional[str] = ..., rack: _Optional[str] = ..., state: _Optional[str] = ..., gpus_total: _Optional[int] = ..., gpus_leased: _Optional[int] = ..., gpus_free: _Optional[int] = ...) -> None: ...
+    gpus_used: int
+    is_oversubscribed: bool
+    def __init__(self, node: _Optional[str] = ..., rack: _Optional[str] = ..., state: _Optional[str] = ..., gpus_total: _Optional[int] = ..., gpus_leased: _Optional[int] = ..., gpus_free: _Optional[int] = ..., gpus_used: _Optional[int] = ..., is_oversubscribed: _Optional[bool] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
     __slots__ = ("app_id",)

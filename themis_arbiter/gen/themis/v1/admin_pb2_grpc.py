@@ -64,6 +64,16 @@ class AdminServiceStub:
                 request_serializer=themis_dot_v1_dot_admin__pb2.StatusRequest.SerializeToString,
                 response_deserializer=themis_dot_v1_dot_admin__pb2.StatusReply.FromString,
                 _registered_method=True)
+        self.Act = channel.unary_unary(
+                '/themis.v1.AdminService/Act',
+                request_serializer=themis_dot_v1_dot_admin__pb2.ActRequest.SerializeToString,
+                response_deserializer=themis_dot_v1_dot_admin__pb2.ActReply.FromString,
+                _registered_method=True)
+        self.ListAudit = channel.unary_unary(
+                '/themis.v1.AdminService/ListAudit',
+                request_serializer=themis_dot_v1_dot_admin__pb2.ListAuditRequest.SerializeToString,
+                response_deserializer=themis_dot_v1_dot_admin__pb2.ListAuditReply.FromString,
+                _registered_method=True)
 
 
 class AdminServiceServicer:
@@ -105,6 +115,18 @@ class AdminServiceServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Act(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListAudit(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_AdminServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -137,6 +159,16 @@ def add_AdminServiceServicer_to_server(servicer, server):
                     servicer.GetStatus,
                     request_deserializer=themis_dot_v1_dot_admin__pb2.StatusRequest.FromString,
                     response_serializer=themis_dot_v1_dot_admin__pb2.StatusReply.SerializeToString,
+            ),
+            'Act': grpc.unary_unary_rpc_method_handler(
+                    servicer.Act,
+                    request_deserializer=themis_dot_v1_dot_admin__pb2.ActRequest.FromString,
+                    response_serializer=themis_dot_v1_dot_admin__pb2.ActReply.SerializeToString,
+            ),
+            'ListAudit': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListAudit,
+                    request_deserializer=themis_dot_v1_dot_admin__pb2.ListAuditRequest.FromString,
+                    response_serializer=themis_dot_v1_dot_admin__pb2.ListAuditReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -301,6 +333,60 @@ class AdminService:
             '/themis.v1.AdminService/GetStatus',
             themis_dot_v1_dot_admin__pb2.StatusRequest.SerializeToString,
             themis_dot_v1_dot_admin__pb2.StatusReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Act(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/themis.v1.AdminService/Act',
+            themis_dot_v1_dot_admin__pb2.ActRequest.SerializeToString,
+            themis_dot_v1_dot_admin__pb2.ActReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListAudit(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/themis.v1.AdminService/ListAudit',
+            themis_dot_v1_dot_admin__pb2.ListAuditRequest.SerializeToString,
+            themis_dot_v1_dot_admin__pb2.ListAuditReply.FromString,
             options,
             channel_credentials,
             insecure,
