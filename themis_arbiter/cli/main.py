@@ -12,7 +12,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import click
 
 from themis_arbiter import __version__
-from themis_arbiter.cli import admin, listing, processes, simulate, trace
+from themis_arbiter.cli import admin, listing, processes, simulate, sweep, trace
 from themis_arbiter.cli.failures import DONE, NOT_SO
 
 INTERRUPTED: Final = 130  # 128 + SIGINT, as shells count
@@ -37,6 +37,7 @@ for _command in (
     trace.trace,
     simulate.simulate,
     simulate.compare,
+    sweep.sweep,
 ):
     cli.add_command(_command)
 

@@ -13,9 +13,12 @@ from themis_arbiter.cli.tables import print_table
 from themis_arbiter.obs.labels import visible
 from themis_arbiter.server.documents import dumps
 from themis_arbiter.server.models import read_models
+from themis_arbiter.sim.clusterfile import read_cluster
 from themis_arbiter.sim.convert import FORMATS, Conversion, Options, TraceRow, Unconvertible, convert, trace_text, write_trace
 from themis_arbiter.sim.generate import STYLES, WORKLOADS, WorkloadSpec, generate, load_of
 from themis_arbiter.sim.generate_curves import read_curves
+from themis_arbiter.sim.trace import TraceError, read_trace
+from themis_arbiter.sim.tracestats import trace_stats
 
 BAD_ROWS_SHOWN_MAX: Final = 100
 STDOUT: Final = Path("-")
@@ -115,7 +118,7 @@ def _tell(document: dict[str, Any], *, as_json: bool, is_on_stderr: bool = False
     for key, value in document.items():
         if isinstance(value, dict):
             rows += [[f"{key}: {inner}", _cell(v)] for inner, v in value.items()]
-        else:
+        elif value is not None:
             rows.append([key, _cell(value)])
     print_table((("", False), ("", True)), rows, sys.stderr if is_on_stderr else None)
 
@@ -193,3 +196,27 @@ def generate_command(out: Path, curves_file: Path | None, as_json: bool, **what:
         "load": load_of(jobs, spec.gpus),
     }
     _tell(told, as_json=as_json, is_on_stderr=out == STDOUT)
+
+
+# --- stats ------------------------------------------------------------------------------------------------------------
+
+
+@trace.command("stats")
+@click.argument("file", metavar="TRACE", type=click.Path(path_type=Path))
+@click.option("--cluster", "cluster_file", type=click.Path(path_type=Path), help="Tell the load on this cluster.")
+@click.option("--strict", "is_strict", is_flag=True, help="Stop at the first bad row.")
+@JSON_OPTION
+def stats_command(file: Path, cluster_file: Path | None, is_strict: bool, as_json: bool) -> None:
+    """Tell what is in TRACE: apps, jobs, gangs, work, arrivals, load."""
+    told: list[str] = []
+    try:
+        topology = None if cluster_file is None else read_cluster(cluster_file)
+        found = trace_stats(read_trace(file, strict=is_strict, tell=told.append), topology)
+    except TraceError as problem:
+        raise WrongUse(visible(str(problem))) from problem
+    finally:
+        for line in told[:BAD_ROWS_SHOWN_MAX]:
+            click.echo(f"themis: {visible(line)}", err=True)
+    if len(told) > BAD_ROWS_SHOWN_MAX:
+        click.echo(f"themis: and {len(told) - BAD_ROWS_SHOWN_MAX} more bad rows", err=True)
+    _tell(found, as_json=as_json)
