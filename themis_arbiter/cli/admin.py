@@ -51,7 +51,7 @@ def _acts(command: F) -> F:
     return command
 
 
-@admin.command()
+@admin.command(short_help="Hold no more auctions.")
 @_acts
 def pause(**options: Any) -> None:
     """Hold no more auctions: leases are renewed as they are, and no new ones are given."""
@@ -76,7 +76,7 @@ def revoke(target: str, **options: Any) -> None:
     _act(AdminVerb.REVOKE, f"end the leases of {target} with notice", target=target, **options)
 
 
-@admin.command()
+@admin.command(short_help="Empty a node, lease by lease.")
 @click.argument("node")
 @click.option("--undo", "is_undone", is_flag=True, help="Give leases on NODE again.")
 @_acts
@@ -88,7 +88,7 @@ def drain(node: str, is_undone: bool, **options: Any) -> None:
         _act(AdminVerb.DRAIN, f"give no new leases on {node} and renew none", target=node, **options)
 
 
-@admin.command("set-weight")
+@admin.command("set-weight", short_help="Weigh an app in the fair share.")
 @click.argument("app")
 @click.argument("weight", type=float)
 @_acts
@@ -97,7 +97,7 @@ def set_weight(app: str, weight: float, **options: Any) -> None:
     _act(AdminVerb.SET_WEIGHT, f"set the weight of {app} to {weight:g}", target=app, value=weight, **options)
 
 
-@admin.command("observe-only")
+@admin.command("observe-only", short_help="Look on only, or lease again.")
 @click.argument("state", type=click.Choice(["on", "off"]))
 @_acts
 def observe_only(state: str, **options: Any) -> None:
@@ -106,7 +106,7 @@ def observe_only(state: str, **options: Any) -> None:
     _act(AdminVerb.OBSERVE_ONLY, does, value=1.0 if state == "on" else 0.0, **options)
 
 
-@admin.command()
+@admin.command(short_help="List what admins asked for.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, AUDIT_MAX), help="So many, the newest first.")
 @ARBITER_OPTION
 @JSON_OPTION
@@ -122,7 +122,7 @@ def audit(limit: int, arbiter: Address, as_json: bool) -> None:
         click.echo("none", err=True)
 
 
-@admin.command("reset-epoch")
+@admin.command("reset-epoch", short_help="Raise the epoch of a store at rest.")
 @click.option(
     "--config", "config_file", type=click.Path(path_type=Path), help="The arbiter's TOML file, which names the store."
 )

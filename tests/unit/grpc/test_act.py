@@ -191,3 +191,16 @@ def test_audit_has_the_newest_answers_and_one_log_line_each(
     with pytest.raises(grpc.RpcError) as err:
         people.ListAudit(pb.ListAuditRequest(limit=1_001), timeout=5)
     assert status_of(err.value)[0] is grpc.StatusCode.INVALID_ARGUMENT
+
+
+def test_answer_of_an_arbiter_that_stops_leading_does_not_count(
+    serving: Serving, people: admin_pb2_grpc.AdminServiceStub
+) -> None:
+    answering = Answering(serving)
+
+    def answer_and_stop(event: Event) -> None:
+        answering.answer(event)
+        serving.engine.failure = EngineStopped("the engine is not running")
+
+    serving.engine.on_event = answer_and_stop
+    assert failure(people, asked())[0] is grpc.StatusCode.UNAVAILABLE
