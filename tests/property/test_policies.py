@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.markets import afterwards, could_use, jobs_of, random_market
+from tests.support.markets import afterwards, could_use, got, jobs_of, random_market
 from themis_arbiter.core.policies import POLICIES, make_policy
 from themis_arbiter.core.policies.base import Decision, Market
 
@@ -19,6 +19,7 @@ SEEDS = 60
 # Rho with what it holds now decides whom the paper makes an offer to: its filter rotates by design. And an auction has other
 # bids once an app holds what it did not hold before.
 ROTATING = frozenset({"paper", "themis"})
+MIGRATING = frozenset({"gandiva"})  # places gangs before it lets them grow, so what has grown may lie better afterwards
 
 
 def assert_valid(market: Market, decision: Decision) -> None:
@@ -49,13 +50,13 @@ def test_decisions_are_valid_and_leave_nothing_that_a_whole_gang_could_use(name:
 
 @pytest.mark.parametrize("name", [n for n in NAMES if n not in ROTATING])
 def test_a_second_round_on_what_the_first_decided_moves_nothing(name: str) -> None:
-    moved = 0
     for seed in range(SEEDS):
         market = random_market(seed, has_room=True)
         first = make_policy(name).decide(market)
         second = make_policy(name).decide(afterwards(market, first))
-        moved += second.gpus_by_job() != first.gpus_by_job()
-    assert moved == 0
+        assert got(second) == got(first), seed
+        if name not in MIGRATING:
+            assert second.gpus_by_job() == first.gpus_by_job(), seed
 
 
 def test_decisions_do_not_hang_on_hashing() -> None:

@@ -4,6 +4,9 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from themis_arbiter.core.policies.base import Policy
+from themis_arbiter.core.policies.carbyne import CarbynePolicy
+from themis_arbiter.core.policies.filling import DrfPolicy, OptimusPolicy, SlaqPolicy
+from themis_arbiter.core.policies.gandiva import GandivaPolicy
 from themis_arbiter.core.policies.guard import GuardPolicy
 from themis_arbiter.core.policies.paper import PaperPolicy
 from themis_arbiter.core.policies.queues import (
@@ -14,6 +17,7 @@ from themis_arbiter.core.policies.queues import (
     StrawmanPolicy,
     TiresiasPolicy,
 )
+from themis_arbiter.core.policies.quincy import QuincyPolicy
 from themis_arbiter.core.policies.themis import ThemisPolicy
 from themis_arbiter.core.types import CoreError
 
@@ -22,10 +26,16 @@ POLICIES: Final[Mapping[str, Callable[[], Policy]]] = {
     "guard": GuardPolicy,
     "paper": PaperPolicy,
     "fifo": FifoPolicy,
+    "drf": DrfPolicy,
     "las": LasPolicy,
     "tiresias": TiresiasPolicy,
+    "gandiva": GandivaPolicy,
+    "optimus": OptimusPolicy,
+    "slaq": SlaqPolicy,
     "srtf": SrtfPolicy,
     "srsf": SrsfPolicy,
+    "quincy": QuincyPolicy,
+    "carbyne": CarbynePolicy,
     "strawman": StrawmanPolicy,
 }
 

@@ -45,7 +45,7 @@ class TiresiasPolicy(OrderPolicy):
 
     As in the paper per job, a job falls into the second queue once it has had `first_queue_max` GPU-ms, and inside a queue
     the order is that of arrival, which spares the switching that pure LAS does. Differences: no promotion of jobs that
-    starve (the paper's evaluation mostly runs without), and placement is ours for every model: the paper consolidates only
+    starve (the paper's knob at infinity), and placement is ours for every model: the paper consolidates only
     models with skewed tensors, ours are told apart by their measured slowdowns.
     """
 
