@@ -53,6 +53,10 @@ class LeaseStore(Protocol):
         """Raise the epoch by one and return it: later batches must carry it. Errors: StoreError."""
         ...
 
+    def epoch(self) -> Epoch:
+        """The highest epoch taken; cheap. Errors: StaleEpochError where the store itself is gone, StoreError."""
+        ...
+
     def load(self) -> StoredState:
         """Everything stored. Errors: StoreError."""
         ...

@@ -88,6 +88,15 @@ def test_epochs_rise_by_one_and_outlive_the_opener(place: Place) -> None:
     assert taken == [1, 2, 3, 4, 5, 6]
 
 
+def test_the_highest_epoch_can_be_asked_for_without_taking_one(place: Place) -> None:
+    first = place.open()
+    assert first.epoch() == 0
+    first.acquire_epoch()
+    second = place.open()
+    second.acquire_epoch()
+    assert first.epoch() == second.epoch() == 2
+
+
 def test_what_was_committed_is_there_for_the_next_opener(place: Place) -> None:
     first = place.open()
     epoch = first.acquire_epoch()

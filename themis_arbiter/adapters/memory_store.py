@@ -34,6 +34,11 @@ class MemoryStore:
         self._disk.epoch += 1
         return self._disk.epoch
 
+    def epoch(self) -> Epoch:
+        """The highest epoch taken. Errors: StoreError once closed."""
+        self._check_open()
+        return self._disk.epoch
+
     def load(self) -> StoredState:
         """Everything stored. Errors: StoreError once closed."""
         self._check_open()

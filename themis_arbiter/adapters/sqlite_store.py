@@ -51,6 +51,8 @@ class SqliteStore:
         try:
             os.close(os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE))
             path.chmod(FILE_MODE)  # SQLite gives its -wal and -shm files the same mode
+            opened = path.stat()
+            self._identity = (opened.st_dev, opened.st_ino)
         except OSError as err:
             raise StoreError(f"{path}: cannot open the lease store: {err.strerror}") from err
         with self._guarded():
@@ -92,6 +94,17 @@ class SqliteStore:
                 raise StoreError(f"{self._path}: the epoch is {before}: it can be raised, up to {EPOCH_MAX}, never lowered")
             db.execute("UPDATE term SET epoch = ?", (after,))
         return before, after
+
+    def epoch(self) -> Epoch:
+        """The highest epoch taken. Errors: StaleEpochError where the file is gone or another one stands in its place."""
+        try:
+            there = self._path.stat()
+        except OSError as err:
+            raise StaleEpochError(f"{self._path}: the lease store is gone: {err.strerror}") from err
+        if (there.st_dev, there.st_ino) != self._identity:
+            raise StaleEpochError(f"{self._path}: another file stands where the lease store was")
+        with self._guarded():
+            return int(self._db.execute("SELECT epoch FROM term").fetchone()[0])
 
     def load(self) -> StoredState:
         """Everything stored, as of one moment. Errors: StoreError."""

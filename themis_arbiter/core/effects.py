@@ -98,6 +98,13 @@ class ContainerLost:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StandDown:
+    """Stop leading: somebody with a higher epoch leads, or has led before the store was lost."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WakeAt:
     """Send `Woke(timer)` at `at_ms`; replaces what was set for this timer before."""
 
@@ -140,6 +147,7 @@ Effect: TypeAlias = (
     | GrantGpus
     | RequestDrain
     | WithdrawLeases
+    | StandDown
     | TellJob
     | AdminAnswered
     | ContainerLost
@@ -155,6 +163,7 @@ EFFECT_TYPES: tuple[type, ...] = (
     GrantGpus,
     RequestDrain,
     WithdrawLeases,
+    StandDown,
     TellJob,
     AdminAnswered,
     ContainerLost,

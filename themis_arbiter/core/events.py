@@ -130,6 +130,7 @@ class Timer(StrEnum):
     TIDY = "tidy"
     GANGS = "gangs"
     ABSENT = "absent"
+    RESYNC = "resync"
     STORE_RETRY = "store_retry"
 
 

@@ -45,6 +45,7 @@ def on_rm_reported(state: State, event: RmReported) -> None:
     if event.is_full:
         state.rm.is_known = True
         state.want_round()
+    state.heard_ms = state.now_ms
     settle(state)
     adopt(state)
     tell_impossible(state, [r.job_id for r in event.jobs])
@@ -172,19 +173,23 @@ def _redeclare(state: State, app_id: AppId) -> None:
 
 
 def _forget_unreported_jobs(state: State, named: set[JobId]) -> None:
-    """A full report that does not name a job: it is over, and nobody knows how it went."""
+    """A full report that does not name a job: it is over, nobody knows how it went, and it was last heard of when we were."""
     for job_id in [j for j in state.jobs if state.is_live(j) and j not in named]:
-        job = state.jobs[job_id].at(state.now_ms)
-        ended = replace(job.report, is_finished=True, finish_ms=state.now_ms, final_status="UNKNOWN", gpus_asked=0)
+        job = state.jobs[job_id]
+        ended_ms = state.heard_ms or state.now_ms
+        ended = replace(job.report, is_finished=True, finish_ms=ended_ms, final_status="UNKNOWN", gpus_asked=0)
         state.jobs[job_id] = replace(job, report=ended)
-        _finish_job(state, job_id, state.now_ms)
+        _finish_job(state, job_id, ended_ms)
         _end_app_if_over(state, job.report.app_id)
 
 
 def _finish_job(state: State, job_id: JobId, finish_ms: Millis) -> None:
     job = state.jobs[job_id].at(state.now_ms)
-    report = replace(job.report, gpus_asked=0, finish_ms=min(finish_ms, state.now_ms))
-    state.jobs[job_id] = replace(job, report=report)
+    finish_ms = min(finish_ms, state.now_ms)
+    # It was metered as running up to now, but ended then: news of it may come late, after the bridge was away.
+    overmetered = job.gpus_running * max(0, state.now_ms - max(finish_ms, job.report.arrival_ms))
+    report = replace(job.report, gpus_asked=0, finish_ms=finish_ms)
+    state.jobs[job_id] = replace(job, report=report, attained=job.attained - overmetered, gpus_running=0)
     state.gang_deadlines.pop(job_id, None)
     _redeclare(state, report.app_id)
 

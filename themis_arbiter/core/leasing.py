@@ -9,12 +9,14 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from themis_arbiter.core.effects import GrantGpus, PersistLeases, RequestDrain, SyncLeases, WithdrawLeases
+from themis_arbiter.core.effects import GrantGpus, PersistLeases, RequestDrain, StandDown, SyncLeases, WithdrawLeases
 from themis_arbiter.core.events import LeasesPersisted, RmAttached, RmDetached, StoreFailed, Timer, UpdateRefused
 from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState
 from themis_arbiter.core.state import RmLink, State
 from themis_arbiter.core.types import GrantId, JobId, LeaseId, Millis, NodeName
 
+OLD_EPOCH: Final = "OLD_EPOCH"  # why the gate refuses an update for good
+RESYNC_MS_MIN: Final = 1_000  # between two full sets that answer refusals
 STORE_RETRY_MS: Final = 1_000
 NEVER_TOLD: Final = 1 << 62  # a drain that the gate has not been told of yet
 
@@ -257,7 +259,22 @@ def on_attached(state: State, event: RmAttached | UpdateRefused) -> None:
     if isinstance(event, UpdateRefused):
         if state.rm is None or state.rm.start_id != event.start_id:
             return
+        if event.reason == OLD_EPOCH:
+            # Asking again cannot help: whoever led with a higher epoch is the only one that the gate listens to.
+            state.emit(
+                StandDown(
+                    reason=f"the ResourceManager has listened to an arbiter with a higher epoch than {state.epoch}: another "
+                    "one leads, or this one's store is not the one that it had (themis admin reset-epoch raises it)"
+                )
+            )
+            return
+        if not state.rm.is_synced:
+            return  # the full set is on its way already
+        since = state.now_ms - state.rm.synced_ms
         state.rm.is_synced = False
+        if since < RESYNC_MS_MIN:
+            state.wake_at(Timer.RESYNC, state.now_ms + RESYNC_MS_MIN - since)
+            return
     else:
         # After a restart the ResourceManager learns only bit by bit what runs and what is asked for.
         is_same = event.start_id == state.last_start_id or not len(state.ledger)
@@ -267,6 +284,12 @@ def on_attached(state: State, event: RmAttached | UpdateRefused) -> None:
         state.told.clear()
         _hold_past_ends(state)
     state.persist(syncs_start_id=event.start_id)
+
+
+def on_resync(state: State) -> None:
+    """The gate refused an update just after it had been told everything: tell it again, but not in a loop."""
+    if state.rm is not None and not state.rm.is_synced:
+        state.persist(syncs_start_id=state.rm.start_id)
 
 
 def on_detached(state: State, event: RmDetached) -> None:
@@ -294,6 +317,7 @@ def _sync(state: State) -> None:
     """Tell the gate everything."""
     assert state.rm is not None
     state.rm.is_synced = True
+    state.rm.synced_ms = state.now_ms
     state.update_seq += 1
     told = (LeaseState.GRANTED, LeaseState.ACTIVE, LeaseState.DRAINING)
     leases = sorted((x for x in state.ledger if x.state in told), key=lambda x: x.lease_id)

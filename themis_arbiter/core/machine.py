@@ -41,6 +41,7 @@ ON_TIMER: Final[Mapping[Timer, Callable[[State], None]]] = {
     Timer.TIDY: leasing.on_tidy,
     Timer.GANGS: attendance.on_shows,
     Timer.ABSENT: leasing.on_absent,
+    Timer.RESYNC: leasing.on_resync,
     Timer.STORE_RETRY: leasing.on_store_retry,
 }
 

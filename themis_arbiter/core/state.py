@@ -33,6 +33,7 @@ class RmLink:
     start_id: str
     applied_seq: int = 0
     is_synced: bool = False  # the full set of leases has been sent
+    synced_ms: Millis = -(10**9)  # when
     is_known: bool = False  # its full report has come
     trusted_ms: Millis = 0  # from when on what it does not report counts as not there
 
@@ -68,6 +69,7 @@ class State:
     absent: dict[NodeName, Millis] = field(default_factory=dict)  # nodes not named lately, lost from then on
     rm: RmLink | None = None
     last_start_id: str = ""
+    heard_ms: Millis = 0  # when the last report came
     update_seq: int = 0  # of the last lease update; rises for as long as this arbiter leads, whoever listens
     pending: deque[Pending] = field(default_factory=deque)
     persisted: set[LeaseId] = field(default_factory=set)  # new leases that are stored but not yet granted

@@ -23,13 +23,14 @@ from themis_arbiter.core.effects import (
     PersistLeases,
     RequestDrain,
     RoundClosed,
+    StandDown,
     SyncLeases,
     TellJob,
     WakeAt,
     WithdrawLeases,
 )
-from themis_arbiter.core.events import Batch, Event, LeasesPersisted, StoreFailed
-from themis_arbiter.core.types import CoreError, Millis
+from themis_arbiter.core.events import Batch, EpochAcquired, Event, LeasesPersisted, StoreFailed
+from themis_arbiter.core.types import CoreError, Epoch, Millis
 from themis_arbiter.engine.timers import Timers
 from themis_arbiter.ports import (
     Clock,
@@ -74,16 +75,18 @@ class Driver(Generic[ArbiterT]):
         timers: Timers,
         clock: Clock,
         observers: Iterable[Observer] = (),
-        on_stale_epoch: Callable[[], None] | None = None,
+        on_stale_epoch: Callable[[str], None] | None = None,
     ) -> None:
         self.arbiter: Final = arbiter
         self.journal: Final = journal
         self.observer_failures: Final[Counter[str]] = Counter()  # by the observer's type
         self._is_fenced = False
+        self._why_fenced = ""
         self._store, self._rm, self._timers, self._clock = store, rm, timers, clock
         self._observers = tuple(observers)
         self._on_stale_epoch = on_stale_epoch
         self._last_ms: Millis = 0
+        self._epoch: Epoch = 0
 
     @property
     def is_fenced(self) -> bool:
@@ -105,9 +108,31 @@ class Driver(Generic[ArbiterT]):
             self.journal.flush()
             raise
         if self._is_fenced:  # only now
-            self.journal.flush()
-            if self._on_stale_epoch is not None:
-                self._on_stale_epoch()
+            self._stand_down()
+
+    def check_fence(self) -> None:
+        """Ask the store whether this is still its epoch: an arbiter that has nothing to write would never learn of another."""
+        if self.is_fenced or not self._epoch:
+            return
+        try:
+            epoch = self._store.epoch()
+            why = "" if epoch == self._epoch else f"another arbiter has taken epoch {epoch} on this store"
+        except StaleEpochError as err:
+            why = str(err)
+        except StoreError:
+            return  # a commit will tell, and try again
+        if why:
+            self._fence(why)
+            self._stand_down()
+
+    def _fence(self, why: str) -> None:
+        self._is_fenced = True
+        self._why_fenced = self._why_fenced or why
+
+    def _stand_down(self) -> None:
+        self.journal.flush()
+        if self._on_stale_epoch is not None:
+            self._on_stale_epoch(self._why_fenced)
 
     def _handle(self, event: Event) -> None:
         pending: deque[Event] = deque([event])
@@ -123,6 +148,8 @@ class Driver(Generic[ArbiterT]):
         if event.at_ms < self._last_ms:
             raise CoreError(f"time fell from {self._last_ms} to {event.at_ms}: {event}")
         self._last_ms = event.at_ms
+        if isinstance(event, EpochAcquired):
+            self._epoch = event.epoch
         effects = self.arbiter.step(event)
         self.journal.record(event, effects)
         follow_ups: list[Event] = []
@@ -147,6 +174,8 @@ class Driver(Generic[ArbiterT]):
                 self._rm.drain(effect)
             case WithdrawLeases():
                 self._rm.withdraw(effect)
+            case StandDown(reason=reason):
+                self._fence(reason)
             case TellJob():
                 self._rm.tell(effect)
             case WakeAt(timer=timer, at_ms=at_ms):
@@ -161,7 +190,8 @@ class Driver(Generic[ArbiterT]):
         try:
             self._store.commit(batch)
         except StoreError as err:
-            self._is_fenced = isinstance(err, StaleEpochError)
+            if isinstance(err, StaleEpochError):
+                self._fence(f"another arbiter leads on this store: {err}")
             reason = f"{type(err).__name__}: {err}"
             return StoreFailed(at_ms=self._now_ms(), batch_no=batch.batch_no, reason=reason)
         return LeasesPersisted(at_ms=self._now_ms(), batch_no=batch.batch_no)

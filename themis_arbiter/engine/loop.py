@@ -23,6 +23,7 @@ QUEUE_MAX: Final = 10_000  # events that wait; reports are level-triggered, so w
 CALLS_MAX: Final = 64  # views that wait for the engine
 CALL_SECONDS: Final = 5.0
 STOP_SECONDS: Final = 1.0
+FENCE_CHECK_MS: Final = 2_000  # how often the store is asked whether somebody else leads
 IDLE_SECONDS_MAX: Final = 1.0  # the longest sleep, so that a clock that disagrees with the thread's wait does no harm
 
 MakeEvent: TypeAlias = Callable[[Millis], Event]
@@ -70,6 +71,7 @@ class EngineLoop(Generic[ArbiterT]):
         self._changed = threading.Condition()
         self._is_open = False  # takes events and calls
         self._last_ms: Millis = 0
+        self._fence_due_ms: Millis = 0
         self._thread = threading.Thread(target=self._run, name="themis-engine", daemon=True)
         self.failure: Exception | None = None
 
@@ -147,6 +149,7 @@ class EngineLoop(Generic[ArbiterT]):
         try:
             while self._wait():
                 self._turn()
+                self._check_fence()
             self._driver.journal.flush()
         except Exception as err:  # noqa: BLE001 - the thread's end: the owner is told and ends the process
             self.failure = err
@@ -173,7 +176,14 @@ class EngineLoop(Generic[ArbiterT]):
 
     def _delay_s(self) -> float:
         next_ms = self._timers.next_at_ms()
-        return IDLE_SECONDS_MAX if next_ms is None else min(IDLE_SECONDS_MAX, (next_ms - self._now_ms()) / 1000)
+        due_ms = self._fence_due_ms if next_ms is None else min(next_ms, self._fence_due_ms)
+        return min(IDLE_SECONDS_MAX, (due_ms - self._now_ms()) / 1000)
+
+    def _check_fence(self) -> None:
+        now_ms = self._now_ms()
+        if now_ms >= self._fence_due_ms:
+            self._fence_due_ms = now_ms + FENCE_CHECK_MS
+            self._driver.check_fence()
 
     def _turn(self) -> None:
         timer = self._timers.pop_due(self._now_ms())

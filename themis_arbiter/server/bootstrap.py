@@ -47,7 +47,7 @@ from themis_arbiter.ports import Clock, Journal, LeaseStore, ResourceManager, St
 from themis_arbiter.server.config import ServerConfig
 from themis_arbiter.server.documents import dumps
 from themis_arbiter.server.http import HttpPort, HttpPortError
-from themis_arbiter.server.journals import open_journal
+from themis_arbiter.server.journals import LimitedJournal, open_journal, remove_old
 from themis_arbiter.server.local_admin import LocalAdmin
 from themis_arbiter.server.values import Address, StoreAddress
 
@@ -181,7 +181,7 @@ class Server:
             timers=timers,
             clock=clock,
             observers=(self.metrics, audit),
-            on_stale_epoch=lambda: self._fail("another arbiter has taken a higher epoch on this store"),
+            on_stale_epoch=self._fail,
         )
         self._loop: EngineLoop[Arbiter] = EngineLoop(
             driver, clock, timers, on_failure=lambda error: self._fail(f"the engine failed: {error}")
@@ -206,12 +206,20 @@ class Server:
             self._http.start(admin=LocalAdmin(self._admin), metrics=lambda: scrape_text(self.registry), health=self.health)
             self._grpc.set_ready(True)
         except OSError as error:
+            self._discard_journal()
             self.stop()
             raise StartError(f"grpc_address {self._config.grpc_address}: {error}; choose another") from error
         except (StoreError, EngineError) as error:
+            self._discard_journal()
             self.stop()
             raise StartError(self._failed or f"store {self._config.store}: {error}") from error
+        if self._config.journal is not None:
+            remove_old(self._config.journal.folder, keep=self._config.journal.files_max)
         return self._story_of_start(first)
+
+    def _discard_journal(self) -> None:
+        if isinstance(self._journal, LimitedJournal):
+            self._journal.discard()
 
     def _story_of_start(self, first: EpochAcquired) -> dict[str, Any]:
         return {

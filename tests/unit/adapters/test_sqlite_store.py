@@ -219,3 +219,16 @@ def test_epoch_of_a_store_in_use_is_not_raised(tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="in use by another process"):
             admin.raise_epoch()
         arbiter.commit(batch_of(epoch, 1))
+
+
+def test_a_store_whose_file_is_gone_or_replaced_says_so(tmp_path: Path) -> None:
+    path = tmp_path / "leases.db"
+    store = SqliteStore(path)
+    store.acquire_epoch()
+    assert store.epoch() == 1
+    path.rename(tmp_path / "moved.db")
+    with pytest.raises(StaleEpochError, match="is gone"):
+        store.epoch()
+    SqliteStore(path).acquire_epoch()
+    with pytest.raises(StaleEpochError, match="another file"):
+        store.epoch()

@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from tests.support.bench import NODES, Bench, container, job, of_type, running
+from tests.support.world import SHORT
 from themis_arbiter.core.codec import tagged
 from themis_arbiter.core.effects import (
     GrantGpus,
     PersistLeases,
     RequestDrain,
     RoundClosed,
+    StandDown,
     SyncLeases,
     WakeAt,
     WithdrawLeases,
@@ -26,6 +28,7 @@ from themis_arbiter.core.events import (
     UpdateRefused,
 )
 from themis_arbiter.core.lease import Cause, LeaseState
+from themis_arbiter.core.views_of import apps
 
 
 def test_a_full_sync_goes_out_only_after_a_commit_made_since_the_start_id_was_known() -> None:
@@ -217,10 +220,49 @@ def test_a_node_that_does_not_come_back_after_a_restart_is_lost_in_the_end() -> 
 def test_a_refused_update_is_answered_with_the_full_set() -> None:
     bench = Bench().up(job("a", 2))
     bench.wake(500, Timer.ROUND)
-    (sync,) = of_type(bench.at(600, UpdateRefused(at_ms=600, start_id="s1", reason="GAP")), SyncLeases)
+    (sync,) = of_type(bench.at(1_600, UpdateRefused(at_ms=1_600, start_id="s1", reason="GAP")), SyncLeases)
     assert isinstance(sync, SyncLeases)
     assert len(sync.leases) == 2
-    assert not of_type(bench.at(700, UpdateRefused(at_ms=700, start_id="old", reason="GAP")), SyncLeases)
+    assert not of_type(bench.at(2_700, UpdateRefused(at_ms=2_700, start_id="old", reason="GAP")), SyncLeases)
+
+
+def test_refusals_are_not_answered_in_a_loop() -> None:
+    bench = Bench().up(job("a", 2))
+    bench.wake(500, Timer.ROUND)
+    assert of_type(bench.at(1_200, UpdateRefused(at_ms=1_200, start_id="s1", reason="GAP")), SyncLeases)
+    assert not of_type(bench.at(1_300, UpdateRefused(at_ms=1_300, start_id="s1", reason="GAP")), SyncLeases)
+    assert not of_type(bench.at(1_400, UpdateRefused(at_ms=1_400, start_id="s1", reason="GAP")), SyncLeases)
+    assert len(of_type(bench.wake(2_200, Timer.RESYNC), SyncLeases)) == 1
+
+
+def test_a_gate_that_has_heard_a_higher_epoch_makes_the_arbiter_stand_down() -> None:
+    bench = Bench().up(job("a", 2))
+    effects = bench.at(100, UpdateRefused(at_ms=100, start_id="s1", reason="OLD_EPOCH"))
+    assert [type(e) for e in effects] == [StandDown]
+
+
+def test_news_of_an_end_that_comes_late_does_not_meter_the_time_in_between() -> None:
+    bench = Bench().up(job("a", 2, work=30_000.0))
+    bench.wake(500, Timer.ROUND)
+    bench.report(1_000, job("a", 0, work=30_000.0), containers=(container(0, "a", "n0"), container(1, "a", "n0")), seq=2)
+    bench.at(5_000, RmDetached(at_ms=5_000, start_id="s1"))
+    bench.at(65_000, RmAttached(at_ms=65_000, start_id="s1"))
+    ended = replace(job("a", 0, work=30_000.0, finished=True), finish_ms=11_000)
+    bench.at(65_100, RmReported(at_ms=65_100, start_id="s1", is_full=True, nodes=NODES, jobs=(ended,)))
+    (app,) = apps(bench.arbiter, 65_100)
+    assert app.attained_gpu_ms == pytest.approx(2 * (10_000 - SHORT.restart_cost_ms))
+    assert (app.finish_ms, app.final_status, app.work_gpu_ms) == (11_000, "SUCCEEDED", 30_000.0)
+
+
+def test_an_app_that_ended_while_nobody_listened_was_last_heard_of_when_the_arbiter_was() -> None:
+    bench = Bench().up(job("a", 2, work=30_000.0))
+    bench.wake(500, Timer.ROUND)
+    bench.report(1_000, job("a", 0, work=30_000.0), containers=(container(0, "a", "n0"),), seq=2)
+    bench.at(5_000, RmDetached(at_ms=5_000, start_id="s1"))
+    bench.at(65_000, RmAttached(at_ms=65_000, start_id="s1"))
+    bench.at(65_100, RmReported(at_ms=65_100, start_id="s1", is_full=True, nodes=NODES))
+    (app,) = apps(bench.arbiter, 65_100)
+    assert (app.finish_ms, app.final_status, app.attained_gpu_ms) == (1_000, "UNKNOWN", 0)
 
 
 def test_reports_of_a_scheduler_object_that_is_gone_are_not_taken() -> None:

@@ -14,12 +14,13 @@ from themis_arbiter.core.effects import (
     PersistLeases,
     RequestDrain,
     RoundClosed,
+    StandDown,
     SyncLeases,
     TellJob,
     WakeAt,
     WithdrawLeases,
 )
-from themis_arbiter.core.events import Batch, Event, LeasesPersisted, StoreFailed, Timer, Woke
+from themis_arbiter.core.events import Batch, EpochAcquired, Event, LeasesPersisted, StoreFailed, Timer, Woke
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import CoreError
 from themis_arbiter.engine.driver import FOLLOW_UPS_MAX, Driver
@@ -47,10 +48,11 @@ class World:
         self.log: list[Any] = []
         self.clock, self.timers = ManualClock(), TimerTable()
         self.store = MemoryStore()
-        self.epoch = self.store.acquire_epoch()
+        self.store.acquire_epoch()
         self.journal = Listening(self.log)
         self.arbiter = Scripted(answer)
         self.stale_calls = 0
+        self.why = ""
         self.driver: Driver[Scripted] = Driver(
             self.arbiter,
             store=self,
@@ -62,8 +64,13 @@ class World:
             on_stale_epoch=self._note_stale,
         )
 
-    def _note_stale(self) -> None:
+    def _note_stale(self, why: str) -> None:
+        assert why
         self.stale_calls += 1
+        self.why = why
+
+    def epoch(self) -> int:
+        return self.store.epoch()
 
     def commit(self, batch: Batch) -> None:
         self.log.append(f"commit {batch.batch_no}")
@@ -269,3 +276,23 @@ def test_stores_errors_that_are_no_store_errors_are_bugs() -> None:
     world.commit = broken  # type: ignore[method-assign]
     with pytest.raises(KeyError):
         world.driver.handle(WOKE)
+
+
+def test_an_arbiter_with_nothing_to_write_learns_that_another_leads() -> None:
+    world = World(lambda _: ())
+    world.driver.handle(EpochAcquired(at_ms=0, epoch=1))
+    world.driver.check_fence()
+    assert world.stale_calls == 0
+    world.store.acquire_epoch()
+    world.driver.check_fence()
+    world.driver.check_fence()
+    assert world.driver.is_fenced
+    assert (world.stale_calls, world.why) == (1, "another arbiter has taken epoch 2 on this store")
+
+
+def test_who_is_told_to_stand_down_does() -> None:
+    world = World(lambda _: (StandDown(reason="somebody leads"), grant(1)))
+    world.driver.handle(EpochAcquired(at_ms=0, epoch=1))
+    assert world.driver.is_fenced
+    assert world.why == "somebody leads"
+    assert "grant 1" not in world.log

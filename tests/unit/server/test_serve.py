@@ -163,7 +163,7 @@ def test_fenced_arbiter_knows_why_it_ends(tmp_path: Path) -> None:
         assert first.start()["epoch"] == 1
         assert second.start()["epoch"] == 2
         first.submit(lambda now_ms: RmAttached(at_ms=now_ms, start_id="s1"))  # makes it write, and so notice
-        assert first.wait() == "another arbiter has taken a higher epoch on this store"
+        assert "another arbiter" in first.wait()
         assert first.health() != ""
         assert second.health() == ""
     finally:

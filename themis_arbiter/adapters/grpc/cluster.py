@@ -288,6 +288,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         """Tell the engine that the current stream is over; `_turn` is held."""
         self._current = None
         start_id = stream.start_id
+        _log.warning("bridge detached: start %s; no round is held until one attaches", quoted(start_id))
 
         def make(at_ms: Millis) -> Event:
             return RmDetached(at_ms=at_ms, start_id=start_id)

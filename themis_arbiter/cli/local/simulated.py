@@ -81,7 +81,7 @@ class SimulatedStage:
             timers=timers,
             clock=self._clock,
             observers=(metrics, audit),
-            on_stale_epoch=lambda: self._fail("another arbiter has taken a higher epoch on this store"),
+            on_stale_epoch=self._fail,
         )
         self._loop = EngineLoop(driver, self._clock, timers, on_failure=lambda err: self._fail(f"the engine failed: {err}"))
         http = HttpPort(config.http_address)
