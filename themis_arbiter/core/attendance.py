@@ -5,6 +5,7 @@ leases, until it shows up once. The opposite: containers that no lease covers, a
 first switched on, are *adopted* under leases to the next grid end (contracts.md, "A lease's end").
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from themis_arbiter.core.events import Timer
@@ -54,13 +55,17 @@ def _hand_back(state: State, job_id: JobId, leases: list[Lease], cause: Cause) -
     cancel(state, [x for x in state.ledger.of_job(job_id) if state.ledger.is_next(x)], cause)
 
 
-def adopt(state: State) -> None:
-    """Lease to the next grid end what runs without a lease, where its node has GPUs that nobody else has."""
+def adopt(state: State, touched: Collection[JobId]) -> None:
+    """Lease to the next grid end what runs without a lease, where its node has GPUs that nobody else has.
+
+    Looked at are the jobs in `touched`, and those for which there was no GPU before.
+    """
     rm = state.rm
+    state.uncovered |= {j for j in touched if j in state.usage}
     if rm is None or not (rm.is_known and rm.is_synced) or state.admin.is_observing:
         return
     adopted: list[Lease] = []
-    for job_id in sorted(state.usage):
+    for job_id in sorted(state.uncovered):
         if not state.is_live(job_id):
             continue
         grant_id: GrantId | None = None
@@ -68,17 +73,26 @@ def adopt(state: State) -> None:
             for gpu in _adoptable(state, job_id, node):
                 grant_id = grant_id or state.serial("G")
                 adopted.append(_adopted_lease(state, job_id, gpu, grant_id))
+    state.uncovered = {j for j in state.uncovered if _outside(state, j)}
     if adopted:
         state.persist(puts=adopted)
 
 
 def _adoptable(state: State, job_id: JobId, node: NodeName) -> list[str]:
-    leased = sum(x.node_of_gpu == node and not state.ledger.is_next(x) for x in state.ledger.of_job(job_id))
-    over = state.used_on(job_id, node) - leased
     machine = state.topology.machine(node)
-    if machine is None or over <= 0:
+    if machine is None:
         return []
-    return [g for g in machine.gpu_ids() if state.ledger.current(g) is None][:over]
+    over = _outside(state, job_id).get(node, 0)
+    return [g for g in state.topology.gpus_of[node] if state.ledger.current(g) is None][:over] if over else []
+
+
+def _outside(state: State, job_id: JobId) -> dict[NodeName, int]:
+    """GPUs by node that the job's containers use beyond its leases; no zeros."""
+    over = dict(state.usage.get(job_id, {}))
+    for lease in state.ledger.of_job(job_id):
+        if not state.ledger.is_next(lease) and lease.node_of_gpu in over:
+            over[lease.node_of_gpu] -= 1
+    return {node: count for node, count in over.items() if count > 0}
 
 
 def _adopted_lease(state: State, job_id: JobId, gpu: str, grant_id: GrantId) -> Lease:

@@ -17,19 +17,29 @@ from themis_arbiter.core.types import CoreError
 
 _BY_NAME = {t.__name__: t for t in (*EVENT_TYPES, *EFFECT_TYPES)}
 
+_PLAIN = frozenset({type(None), bool, int, float, str})
+
+
+@cache
+def _names(kind: type) -> tuple[str, ...]:
+    return tuple(f.name for f in fields(kind))
+
 
 def to_plain(value: Any) -> Any:
     """`value` as dicts, lists, strings and numbers. Errors: CoreError for a type that the journal cannot hold."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is tuple or kind is list:
+        return [v if type(v) in _PLAIN else to_plain(v) for v in value]
     if isinstance(value, Enum):
         return value.value
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if is_dataclass(value):
-        return {f.name: to_plain(getattr(value, f.name)) for f in fields(value)}
+    if is_dataclass(kind):
+        return {name: to_plain(getattr(value, name)) for name in _names(kind)}
     if isinstance(value, Mapping):
         return {str(k): to_plain(v) for k, v in value.items()}
-    if isinstance(value, tuple | list):
-        return [to_plain(v) for v in value]
+    if isinstance(value, bool | int | float | str):
+        return value
     raise CoreError(f"{type(value).__name__} has no place in the journal")
 
 

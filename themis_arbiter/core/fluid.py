@@ -36,14 +36,51 @@ class FluidApp:
 def fair_rates(apps: list[FluidApp], gpus: float) -> dict[AppId, float]:
     """Weighted max-min share of `gpus` by water-filling: tightest caps first; GPUs for each app."""
     order = sorted(apps, key=lambda a: (a.parallelism / a.weight, a.app_id))
-    # Weights are summed from the tail, so that the last share is not what cancellation has left over.
-    tails = [0.0]
-    for app in reversed(order):
-        tails.append(tails[-1] + app.weight)
-    room, rates = gpus, {}
-    for k, app in enumerate(order):
-        rates[app.app_id] = min(app.parallelism, room * (app.weight / tails[len(order) - k]))
-        room = max(0.0, room - rates[app.app_id])
+    rates = _filled([a.parallelism for a in order], [a.weight for a in order], gpus)
+    return {app.app_id: rate for app, rate in zip(order, rates, strict=True)}
+
+
+def _drained(
+    live: list[FluidApp], gpus: float, now: float, until: float
+) -> tuple[dict[AppId, float], dict[AppId, float], float]:
+    """Let `live` flow from `now` to `until`: who ends when, what work each then has left, and the time reached.
+
+    The inner loops of the model. Each turn of the outer one ends an app or the time; the order of filling stays as it is
+    meanwhile, so apps are sorted once, and rates are `fair_rates`' by hand.
+    """
+    order = sorted(live, key=lambda a: (a.parallelism / a.weight, a.app_id))
+    names, lefts = [a.app_id for a in order], [a.left for a in order]
+    caps, weights = [a.parallelism for a in order], [a.weight for a in order]
+    done = [DONE_SHARE * a.work for a in order]
+    ends: dict[AppId, float] = {}
+    rest: dict[AppId, float] = {}
+    while names and now < until:
+        rates = _filled(caps, weights, gpus)
+        step = min((left / rate for left, rate in zip(lefts, rates, strict=True) if rate > 0), default=inf)
+        step = min(step, until - now)
+        if step == inf:  # nothing moves for ever: there is no GPU
+            return ends | dict.fromkeys(names, inf), rest | dict(zip(names, lefts, strict=True)), now
+        now += step
+        lefts = [left - rate * step for left, rate in zip(lefts, rates, strict=True)]
+        gone = [k for k, left in enumerate(lefts) if left <= done[k]]
+        for k in reversed(gone):
+            ends[names[k]], rest[names[k]] = now, max(0.0, lefts[k])
+            for column in (names, lefts, caps, weights, done):
+                del column[k]
+    return ends, rest | dict(zip(names, lefts, strict=True)), max(now, until) if until < inf else now
+
+
+def _filled(caps: list[float], weights: list[float], gpus: float) -> list[float]:
+    """Rates of apps in the order of filling. Weights are summed from the tail, so that the last share is no rounding."""
+    tail, tails = 0.0, []
+    for weight in reversed(weights):
+        tail += weight
+        tails.append(tail)
+    room, rates = gpus, []
+    for cap, weight in zip(caps, weights, strict=True):
+        rate = min(cap, room * (weight / tails.pop()))
+        rates.append(rate)
+        room = max(0.0, room - rate)
     return rates
 
 
@@ -72,22 +109,22 @@ class _Flow:
     finished: Mapping[AppId, float] = field(default_factory=dict)
 
     def run(self, until: float) -> "_Flow":
-        """The model at `until`, if nothing is told before; each turn of the loop ends an app or the time."""
-        apps, finished, now = dict(self.apps), dict(self.finished), self.now
-        while now < until:
-            live = [a for a in apps.values() if a.app_id not in finished]
-            rates = fair_rates(live, self.gpus)
-            step = min((a.left / rates[a.app_id] for a in live if rates[a.app_id] > 0), default=inf)
-            step = min(step, until - now)
-            if step == inf:  # nothing moves for ever: nobody is there, or no GPU
-                return _Flow(now, self.gpus, apps, finished | {a.app_id: inf for a in live})
-            now += step
-            for a in live:
-                left = a.left - rates[a.app_id] * step
-                apps[a.app_id] = replace(a, left=max(0.0, left))
-                if left <= DONE_SHARE * a.work:
-                    finished[a.app_id] = now
-        return _Flow(max(now, self.now), self.gpus, apps, finished)
+        """The model at `until`, if nothing is told before."""
+        if until <= self.now:
+            return self
+        live = [a for a in self.apps.values() if a.app_id not in self.finished]
+        if not live:
+            return _Flow(until if until < inf else self.now, self.gpus, self.apps, self.finished)
+        ends, left, now = _drained(live, self.gpus, self.now, until)
+        apps = dict(self.apps)
+        for app_id, rest in left.items():
+            apps[app_id] = replace(apps[app_id], left=rest)
+        return _Flow(now, self.gpus, apps, {**self.finished, **ends})
+
+    def ends(self) -> dict[AppId, float]:
+        """When each app's work is gone if nothing is told any more."""
+        live = [a for a in self.apps.values() if a.app_id not in self.finished]
+        return {**self.finished, **_drained(live, self.gpus, self.now, inf)[0]}
 
     def told(self, news: _Input) -> "_Flow":
         """The model after one input."""
@@ -119,7 +156,8 @@ class FluidShare:
 
     def __init__(self, rewind_ms: Millis = REWIND_MS) -> None:
         self._rewind_ms = rewind_ms
-        self._base = _Flow()
+        self._base = _Flow()  # may lag behind the horizon, as far as nothing was told in between
+        self._horizon = 0.0  # nothing can be told of times before it any more
         self._inputs: list[_Input] = []
         self._serial = 0
         self._ends: Mapping[AppId, float] | None = None
@@ -156,6 +194,7 @@ class FluidShare:
 
     def forget(self, app_id: AppId, now_ms: Millis) -> float | None:
         """Drop an app whose fair finish lies so far back that nothing can move it any more, and return that finish."""
+        self._base = self._base.run(self._horizon)
         end = self._base.finished.get(app_id)
         if end is None or end > now_ms - self._rewind_ms:
             return None
@@ -168,16 +207,14 @@ class FluidShare:
 
     def advance(self, now_ms: Millis) -> None:
         """Fold what is too old to be rewound into the state."""
-        horizon = now_ms - self._rewind_ms
-        while self._inputs and self._inputs[0].at <= horizon:
+        self._horizon = max(self._horizon, float(now_ms - self._rewind_ms))
+        while self._inputs and self._inputs[0].at <= self._horizon:
             self._base = self._base.told(self._inputs.pop(0))
-        if horizon > self._base.now:
-            self._base = self._base.run(horizon)
 
     def fair_finishes(self) -> Mapping[AppId, float]:
         """Fair finish of every app in the model, in ms: past ones as they were, others if nobody arrives any more."""
         if self._ends is None:
-            self._ends = self._now().run(inf).finished
+            self._ends = self._now().ends()
         return self._ends
 
     def _now(self) -> _Flow:
@@ -197,5 +234,5 @@ class FluidShare:
     ) -> None:
         self._serial += 1
         self._ends = None
-        at = max(float(at_ms), self._base.now)
+        at = max(float(at_ms), self._horizon)
         insort(self._inputs, _Input(at, self._serial, gpus, join, extra, weight))

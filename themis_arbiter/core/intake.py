@@ -3,7 +3,7 @@
 Reports are level-triggered, so every handler compares with what was known and does nothing where nothing changed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from themis_arbiter.core.attendance import adopt
@@ -32,22 +32,25 @@ def on_rm_reported(state: State, event: RmReported) -> None:
     if state.rm is None or event.start_id != state.rm.start_id:
         return
     state.rm.applied_seq = max(state.rm.applied_seq, event.update_seq)
-    _take_nodes(state, event)
+    if event.nodes or event.is_full:
+        _take_nodes(state, event)
     for report in event.jobs:
         _take_job(state, report)
-    known = dict(state.containers)
+    known: Mapping[str, ContainerReport] = state.containers
+    touched = {r.job_id for r in event.jobs} | {c.job_id for c in event.containers}
     if event.is_full:
         _forget_unreported_jobs(state, {r.job_id for r in event.jobs})
-        state.containers.clear()
+        known = dict(state.containers)
+        _forget_containers(state)
+        touched |= {*state.jobs, *(c.job_id for c in known.values()), *(x.job_id for x in state.ledger)}
     disturbed = {c.job_id for c in event.containers if _take_container(state, c, known)}
-    _recount_usage(state)
+    _recount(state, touched)
     _begin_anew(state, disturbed)
     if event.is_full:
         state.rm.is_known = True
         state.want_round()
     state.heard_ms = state.now_ms
-    settle(state)
-    adopt(state)
+    adopt(state, settle(state, touched))
     tell_impossible(state, [r.job_id for r in event.jobs])
     for app_id in sorted({state.jobs[r.job_id].report.app_id for r in event.jobs if r.job_id in state.jobs}):
         _end_app_if_over(state, app_id)
@@ -59,8 +62,8 @@ def on_progress_reported(state: State, event: ProgressReported) -> None:
     if job is None or job.report.app_id != event.app_id or job.report.is_finished:
         return
     job = job.at(state.now_ms)
-    state.jobs[event.job_id] = replace(job, declared_later=job.attained + event.remaining)
-    _redeclare(state, event.app_id)
+    state.jobs[event.job_id] = replace(job, declared_later=job.done + event.remaining)
+    state.redeclare(event.app_id)
 
 
 def _take_nodes(state: State, event: RmReported) -> None:
@@ -125,9 +128,13 @@ def _take_job(state: State, report: JobReport) -> None:
 
 
 def _new_job(state: State, report: JobReport) -> None:
+    stored = state.stored_meters.pop(report.job_id, None)
+    state.live_jobs.setdefault(report.app_id, {})[report.job_id] = None
     state.jobs[report.job_id] = Job(
         report=report,
-        attained=state.stored_meters.pop(report.job_id, 0.0),
+        attained=stored or 0.0,
+        done=stored or 0.0,
+        has_started=bool(stored),
         metered_ms=state.now_ms,
         max_gpus=max(report.gang, report.gpus_asked, report.max_gpus),
     )
@@ -146,30 +153,20 @@ def _new_job(state: State, report: JobReport) -> None:
     app = replace(app, job_ids=(*app.job_ids, report.job_id), finish_ms=0, final_status="", fair_finish_ms=None)
     state.apps[report.app_id] = app
     if was_there:
-        _redeclare(state, report.app_id)
+        state.redeclare(report.app_id)
     else:
-        work, parallelism = state.app_shape(app)
-        state.apps[report.app_id] = replace(app, told_work=work, told_parallelism=parallelism)
+        app = state.apps[report.app_id] = state.declared(app)
         state.fluid.join(
             FluidApp(
                 app_id=app.app_id,
                 arrival_ms=app.arrival_ms,
-                work=work,
-                left=work,
-                parallelism=parallelism,
+                work=app.told_work,
+                left=app.told_work,
+                parallelism=app.told_parallelism,
                 weight=app.weight,
             )
         )
     state.want_round()
-
-
-def _redeclare(state: State, app_id: AppId) -> None:
-    """Let the fluid share know where the app's work or parallelism is another than it was told."""
-    app = state.apps[app_id]
-    work, parallelism = state.app_shape(app)
-    if (work, parallelism) != (app.told_work, app.told_parallelism):
-        state.fluid.redeclare(app_id, work, parallelism, state.now_ms)
-        state.apps[app_id] = replace(app, told_work=work, told_parallelism=parallelism)
 
 
 def _forget_unreported_jobs(state: State, named: set[JobId]) -> None:
@@ -187,16 +184,26 @@ def _finish_job(state: State, job_id: JobId, finish_ms: Millis) -> None:
     job = state.jobs[job_id].at(state.now_ms)
     finish_ms = min(finish_ms, state.now_ms)
     # It was metered as running up to now, but ended then: news of it may come late, after the bridge was away.
-    overmetered = job.gpus_running * max(0, state.now_ms - max(finish_ms, job.report.arrival_ms))
+    too_long = max(0, state.now_ms - max(finish_ms, job.report.arrival_ms))
+    attained, done = job.attained - job.gpus_running * too_long, job.done - job.rate * too_long
     report = replace(job.report, gpus_asked=0, finish_ms=finish_ms)
-    state.jobs[job_id] = replace(job, report=report, attained=job.attained - overmetered, gpus_running=0)
+    state.jobs[job_id] = replace(job, report=report, attained=attained, done=done, gpus_running=0, rate=0.0)
+    state.running.pop(job_id, None)
     state.gang_deadlines.pop(job_id, None)
-    _redeclare(state, report.app_id)
+    state.remetered[job_id] = None
+    state.market_jobs.pop(job_id, None)
+    app = state.apps[report.app_id]
+    state.apps[report.app_id] = replace(app, ended_service=app.ended_service + max(0.0, attained))
+    live = state.live_jobs.get(report.app_id, {})
+    live.pop(job_id, None)
+    if not live:
+        state.live_jobs.pop(report.app_id, None)
+    state.redeclare(report.app_id)
 
 
 def _end_app_if_over(state: State, app_id: AppId) -> None:
     app = state.apps.get(app_id)
-    if app is None or app.has_ended or any(state.is_live(j) for j in app.job_ids):
+    if app is None or app.has_ended or app_id in state.live_jobs:
         return
     reports = [state.jobs[j].report for j in app.job_ids]
     bad = [r.final_status for r in reports if r.final_status != "SUCCEEDED"]
@@ -224,17 +231,24 @@ def _drop_oldest_ended(state: State) -> None:
             end = state.fluid.forget(app.app_id, state.now_ms)
             if end is not None:
                 state.apps[app.app_id] = replace(app, fair_finish_ms=end)
+    if len(ended) <= ENDED_APPS_KEPT_MAX:
+        return
     for app in sorted(ended, key=lambda a: (a.finish_ms, a.app_id))[:-ENDED_APPS_KEPT_MAX]:
         del state.apps[app.app_id]
         for job_id in app.job_ids:
             state.jobs.pop(job_id, None)
+            for book in (state.told_work, state.told, state.running, state.remetered, state.market_jobs):
+                book.pop(job_id, None)
 
 
 def _take_container(state: State, container: ContainerReport, known: Mapping[str, ContainerReport]) -> bool:
     """One container's state; True: the GPUs of a job that had begun are others now, not by its own finishing."""
     job = state.jobs.get(container.job_id)
+    is_new = container.container_id not in known
+    was = state.containers.pop(container.container_id, None)
+    if was is not None:
+        _count_container(state, was, -1)
     if container.is_ended:
-        was = state.containers.pop(container.container_id, None)
         cause = END_CAUSES.get(container.exit_status, EndCause.FAILED)
         if was is not None and not container.is_am:
             due = [x for x in state.ledger.of_job(container.job_id) if x.state is LeaseState.DRAINING]
@@ -242,12 +256,37 @@ def _take_container(state: State, container: ContainerReport, known: Mapping[str
             state.emit(ContainerLost(job_id=container.job_id, node=container.node, gpus=was.gpus, cause=cause, was_due=was_due))
         return was is not None and cause is not EndCause.DONE
     state.containers[container.container_id] = container
-    if container.container_id in known or job is None or container.is_am:
+    _count_container(state, container, +1)
+    if not is_new or job is None or container.is_am:
         return False
-    # A start is no service: what it costs is taken off before it is metered.
-    cost = container.gpus * state.settings.restart_cost_ms
-    state.jobs[container.job_id] = replace(job, attained=job.attained - cost)
+    if job.has_started or not state.settings.is_first_start_free:
+        # A start is no service: what it costs is taken off before it is metered.
+        state.jobs[container.job_id] = job.less(container.gpus * state.settings.restart_cost_ms)
     return job.gpus_running > 0
+
+
+def _count_container(state: State, container: ContainerReport, sign: int) -> None:
+    """Enter a container into the counts of what runs where, or take it out; nothing is kept of what is 0."""
+    node, gpus = container.node, sign * container.gpus
+    if container.is_am:
+        _add(state.foreign, node, gpus)
+        return
+    for outer, book, inner in ((container.job_id, state.usage, node), (node, state.users, container.job_id)):
+        counts = book.setdefault(outer, {})
+        _add(counts, inner, gpus)
+        if not counts:
+            del book[outer]
+
+
+def _add(counts: dict[str, int], key: str, more: int) -> None:
+    counts[key] = counts.get(key, 0) + more
+    if not counts[key]:
+        del counts[key]
+
+
+def _forget_containers(state: State) -> None:
+    for book in (state.containers, state.usage, state.users, state.foreign):
+        book.clear()
 
 
 def _begin_anew(state: State, disturbed: set[JobId]) -> None:
@@ -259,27 +298,22 @@ def _begin_anew(state: State, disturbed: set[JobId]) -> None:
             state.jobs[job_id] = replace(metered, begun_at=metered.attained)
 
 
-def _recount_usage(state: State) -> None:
-    """GPUs in use by job and node, and what that says about each job's service and parallelism."""
-    usage: dict[JobId, dict[NodeName, int]] = {}
-    foreign: dict[NodeName, int] = {}
-    for c in state.containers.values():
-        if c.is_am:
-            foreign[c.node] = foreign.get(c.node, 0) + c.gpus
-        else:
-            on = usage.setdefault(c.job_id, {})
-            on[c.node] = on.get(c.node, 0) + c.gpus
-    state.usage, state.foreign = usage, foreign
-    for job_id, job in state.jobs.items():
-        running = sum(usage.get(job_id, {}).values())
-        wanted = running + job.report.gpus_asked if state.is_live(job_id) else 0
-        if running != job.gpus_running or wanted > job.max_gpus:
-            since = job.running_since_ms if running and job.gpus_running else state.now_ms if running else None
-            state.jobs[job_id] = replace(
-                job.at(state.now_ms),
-                gpus_running=running,
-                running_since_ms=since,
-                max_gpus=max(wanted, job.max_gpus),
-            )
-    for app_id in [a for a, app in state.apps.items() if not app.has_ended]:
-        _redeclare(state, app_id)
+def _recount(state: State, touched: Collection[JobId]) -> None:
+    """What the containers of these jobs say about their service and parallelism."""
+    for job_id in touched:
+        job = state.jobs.get(job_id)
+        if job is None or job.report.is_finished:
+            continue
+        running, rate = state.rate_of(job)
+        if (running, rate) != (job.gpus_running, job.rate):
+            job = state.jobs[job_id] = job.on(running, rate, state.now_ms)
+            state.remetered[job_id] = None
+            if running:
+                state.running[job_id] = None
+            else:
+                state.running.pop(job_id, None)
+        if running + job.report.gpus_asked > job.max_gpus:
+            state.jobs[job_id] = replace(job, max_gpus=running + job.report.gpus_asked)
+    apps = {state.jobs[j].report.app_id for j in touched if j in state.jobs}
+    for app_id in sorted(a for a in apps if a in state.live_jobs):
+        state.redeclare(app_id)

@@ -2,12 +2,13 @@
 
 from themis_arbiter.core.lease import LeaseState
 from themis_arbiter.core.state import State
-from themis_arbiter.core.types import CoreError
+from themis_arbiter.core.types import AppId, CoreError, JobId, NodeName
 
 
 def check(state: State) -> None:
     """Errors: CoreError naming the first claim that fails."""
     _check_leases(state)
+    _check_counts(state)
     _check_gangs(state)
     _check_persistence(state)
 
@@ -30,6 +31,24 @@ def _check_leases(state: State) -> None:
             _claim(lease.lease_id in state.deadlines, f"{lease} drains without a deadline")
         longest = state.settings.lease_ms + state.settings.notice_ms + state.settings.restart_cost_ms
         _claim(lease.end_ms - max(lease.start_ms, state.now_ms) <= longest, f"{lease} has more than the longest lease left")
+
+
+def _check_counts(state: State) -> None:
+    """What is kept beside the facts, for speed, agrees with them."""
+    for job_id in state.jobs:
+        _claim(len(state.kept_leases(job_id)) == state.ledger.kept_count(job_id), f"{job_id}: kept leases are miscounted")
+    use: dict[JobId, dict[NodeName, int]] = {}
+    for c in state.containers.values():
+        if not c.is_am:
+            on = use.setdefault(c.job_id, {})
+            on[c.node] = on.get(c.node, 0) + c.gpus
+    _claim(use == state.usage, f"what runs is miscounted: {state.usage}, not {use}")
+    live = {a: set(jobs) for a, jobs in state.live_jobs.items()}
+    expected: dict[AppId, set[JobId]] = {}
+    for job_id, job in state.jobs.items():
+        if not job.report.is_finished:
+            expected.setdefault(job.report.app_id, set()).add(job_id)
+    _claim(live == expected, "live jobs are miscounted")
 
 
 def _check_gangs(state: State) -> None:

@@ -40,7 +40,7 @@ def work_lost_by_moving(state: State, job: Job) -> GpuMillis:
     """Work that the job would have to do again if its GPUs changed."""
     if on_lease_end(state, job) is OnLeaseEnd.CHECKPOINT:
         return 0.0
-    return max(0.0, job.attained - job.begun_at)
+    return max(0.0, job.done - job.begun_at)
 
 
 def never_rooms(state: State) -> dict[str, int]:

@@ -10,9 +10,9 @@
 Nothing else writes `.state`. The law of a lease's end is contracts.md, "A lease's end".
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Final
 
 from themis_arbiter.core.types import AppId, CoreError, Epoch, GpuId, GrantId, JobId, LeaseId, Millis, NodeName, RoundNo
 
@@ -130,9 +130,31 @@ class IllegalTransition(CoreError):
         self.lease, self.happened, self.story = lease, happened, story
 
 
-def advance(lease: Lease, happened: LeaseInput, at_ms: Millis, story: tuple[Step, ...] = (), **changes: Any) -> Lease:
-    """`lease` after `happened`, with `changes` to other fields. Errors: IllegalTransition, the lease unchanged."""
+def advance(
+    lease: Lease,
+    happened: LeaseInput,
+    at_ms: Millis,
+    story: tuple[Step, ...] = (),
+    *,
+    start_ms: Millis | None = None,
+    end_ms: Millis | None = None,
+    cause: Cause | None = None,
+) -> Lease:
+    """`lease` after `happened`, with changes to other fields. Errors: IllegalTransition, the lease unchanged."""
     state = TRANSITIONS.get((lease.state, happened))
     if state is None:
         raise IllegalTransition(lease, happened, at_ms, story)
-    return replace(lease, state=state, **changes)
+    # By hand, not by `replace`, which takes three times as long: at every grid end every lease comes here.
+    return Lease(
+        lease_id=lease.lease_id,
+        grant_id=lease.grant_id,
+        gpu=lease.gpu,
+        app_id=lease.app_id,
+        job_id=lease.job_id,
+        epoch=lease.epoch,
+        round_no=lease.round_no,
+        start_ms=lease.start_ms if start_ms is None else start_ms,
+        end_ms=lease.end_ms if end_ms is None else end_ms,
+        state=state,
+        cause=cause or lease.cause,
+    )

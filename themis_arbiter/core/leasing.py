@@ -5,7 +5,7 @@ there are in use first, what exceeds them is still held by draining ones. A drai
 that was read after the gate had applied the drain: else a container could still slip in under it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from typing import Final
 
@@ -24,18 +24,24 @@ NEVER_TOLD: Final = 1 << 62  # a drain that the gate has not been told of yet
 # -- settling use with leases
 
 
-def settle(state: State) -> None:
-    """Match what runs with what is leased, and let follow what follows."""
+def settle(state: State, touched: Collection[JobId]) -> list[JobId]:
+    """Match what runs with what is leased, and let follow what follows.
+
+    Looked at are the jobs in `touched` and those with changed or draining leases; they are returned.
+    """
     freed: list[Lease] = []
-    by_place: dict[tuple[JobId, NodeName], list[Lease]] = {}
-    for lease in state.ledger:
-        if not state.ledger.is_next(lease) and lease.state is not LeaseState.PENDING:
-            by_place.setdefault((lease.job_id, lease.node_of_gpu), []).append(lease)
-    for (job_id, node), leases in by_place.items():
-        freed += _settle_place(state, job_id, node, leases)
+    job_ids = sorted(state.ledger.take_unsettled().union(touched))
+    for job_id in job_ids:
+        by_node: dict[NodeName, list[Lease]] = {}
+        for lease in state.ledger.of_job(job_id):
+            if lease.state is not LeaseState.PENDING and not state.ledger.is_next(lease):
+                by_node.setdefault(lease.node_of_gpu, []).append(lease)
+        for node, leases in by_node.items():
+            freed += _settle_place(state, job_id, node, leases)
     if freed:
         _hand_on(state, freed)
-    _watch_surplus(state)
+    _watch_surplus(state, job_ids)
+    return job_ids
 
 
 def _settle_place(state: State, job_id: JobId, node: NodeName, leases: list[Lease]) -> list[Lease]:
@@ -71,13 +77,15 @@ def _hand_on(state: State, freed: list[Lease]) -> None:
         state.want_round()
 
 
-def _watch_surplus(state: State) -> None:
-    if any(surplus(state, job_id) for job_id in {x.job_id: None for x in state.ledger}):
+def _watch_surplus(state: State, job_ids: Iterable[JobId]) -> None:
+    if any(surplus(state, job_id) for job_id in job_ids):
         state.wake_at(Timer.TIDY, state.now_ms + state.settings.debounce_ms)
 
 
 def surplus(state: State, job_id: JobId) -> list[Lease]:
     """Granted leases that the job neither uses nor asks to use, those furthest from use first."""
+    if state.is_live(job_id) and state.ledger.kept_count(job_id) <= state.jobs[job_id].wanted:
+        return []
     kept = [x for x in state.kept_leases(job_id) if not state.ledger.is_next(x)]
     if not state.is_live(job_id):
         return [x for x in kept if x.state is not LeaseState.PENDING]
@@ -237,7 +245,7 @@ def grant_if_whole(state: State, job_id: JobId, grant_id: GrantId) -> None:
         due = state.now_ms + state.show_ms(job_id)
         state.gang_deadlines[job_id] = min(due, state.gang_deadlines.get(job_id, due))
         state.wake_at(Timer.GANGS, state.gang_deadlines[job_id])
-    _watch_surplus(state)
+    _watch_surplus(state, (job_id,))
 
 
 def _tell_drain(state: State, lease_ids: tuple[LeaseId, ...], deadline_ms: Millis) -> None:

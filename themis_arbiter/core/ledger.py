@@ -5,7 +5,7 @@ Only `core.state` owns a ledger. Each lease's story is kept beside it while it l
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, Step, advance
 from themis_arbiter.core.types import CoreError, GpuId, JobId, LeaseId, Millis
@@ -32,6 +32,9 @@ class Ledger:
         self._leases: dict[LeaseId, Lease] = {}
         self._stories: dict[LeaseId, tuple[Step, ...]] = {}
         self._by_job: dict[JobId, dict[LeaseId, None]] = {}
+        self._kept: dict[JobId, int] = {}  # leases that do not drain
+        self._unsettled: dict[JobId, None] = {}  # jobs of which some lease has changed its state
+        self._draining: dict[LeaseId, None] = {}
 
     def __iter__(self) -> Iterator[Lease]:
         return iter(self._leases.values())
@@ -55,9 +58,27 @@ class Ledger:
         """Whether the lease still waits for its GPU."""
         return self._next.get(lease.gpu) == lease.lease_id
 
+    def is_free(self, gpu: GpuId) -> bool:
+        """Whether nobody has the GPU for longer than a drain takes, and nobody waits for it."""
+        return gpu not in self._next and (gpu not in self._current or self._current[gpu] in self._draining)
+
     def of_job(self, job_id: JobId) -> tuple[Lease, ...]:
         """A job's leases, current and next, oldest first."""
         return tuple(self._leases[i] for i in self._by_job.get(job_id, ()))
+
+    def kept_count(self, job_id: JobId) -> int:
+        """How many of a job's leases are not on their way out."""
+        return self._kept.get(job_id, 0)
+
+    def take_unsettled(self) -> set[JobId]:
+        """Jobs whose leases are to be compared with what runs: changed since they were last taken, or draining."""
+        found = {*self._unsettled, *(self._leases[i].job_id for i in self._draining)}
+        self._unsettled.clear()
+        return found
+
+    def free_count(self, gpus: int) -> int:
+        """Of `gpus` GPUs, those that have no lease, or a draining one that nobody waits for."""
+        return gpus - len(self._current) + sum(self._leases[i].gpu not in self._next for i in self._draining)
 
     def story(self, lease_id: LeaseId) -> tuple[Step, ...]:
         """What has happened to a live lease so far."""
@@ -75,18 +96,31 @@ class Ledger:
         place[lease.gpu] = lease.lease_id
         self._leases[lease.lease_id] = lease
         self._by_job.setdefault(lease.job_id, {})[lease.lease_id] = None
+        self._count(lease, +1)
 
-    def move(self, lease_id: LeaseId, happened: LeaseInput, at_ms: Millis, cause: Cause, **changes: Any) -> Moved:
+    def move(
+        self,
+        lease_id: LeaseId,
+        happened: LeaseInput,
+        at_ms: Millis,
+        cause: Cause,
+        *,
+        start_ms: Millis | None = None,
+        end_ms: Millis | None = None,
+    ) -> Moved:
         """Let something happen to a lease; one that ends leaves the ledger. Errors: IllegalTransition with its story."""
         before = self._leases[lease_id]
-        if happened is LeaseInput.DRAIN_REQUESTED:
-            changes["cause"] = cause  # why it ends matters more from here on than why it began
-        after = advance(before, happened, at_ms, self.story(lease_id), **changes)
+        # Of a drain: why a lease ends matters more from then on than why it began.
+        why = cause if happened is LeaseInput.DRAIN_REQUESTED else None
+        after = advance(before, happened, at_ms, self.story(lease_id), start_ms=start_ms, end_ms=end_ms, cause=why)
         step = Step(at_ms=at_ms, state_from=before.state, happened=happened, state_to=after.state, cause=cause)
         self._leases[lease_id] = after
         self._stories[lease_id] = (*self.story(lease_id), step)[-STORY_STEPS_MAX:]
-        if after.state is LeaseState.ENDED:
-            self._remove(after)
+        if after.state is not before.state:
+            self._count(before, -1)
+            self._count(after, +1)
+            if after.state is LeaseState.ENDED:
+                self._remove(after)
         return Moved(before, after, happened, cause)
 
     def promote(self, gpu: GpuId, at_ms: Millis, end_ms: Millis) -> Moved:
@@ -96,6 +130,19 @@ class Ledger:
         lease_id = self._next.pop(gpu)
         self._current[gpu] = lease_id
         return self.move(lease_id, LeaseInput.GPU_FREED, at_ms, Cause.RELEASED, start_ms=at_ms, end_ms=end_ms)
+
+    def _count(self, lease: Lease, sign: int) -> None:
+        """Enter a lease's state into the counts, or take it out."""
+        self._unsettled[lease.job_id] = None
+        if lease.state is LeaseState.DRAINING:
+            if sign > 0:
+                self._draining[lease.lease_id] = None
+            else:
+                del self._draining[lease.lease_id]
+        elif lease.state is not LeaseState.ENDED:
+            self._kept[lease.job_id] = self._kept.get(lease.job_id, 0) + sign
+            if not self._kept[lease.job_id]:
+                del self._kept[lease.job_id]
 
     def _remove(self, lease: Lease) -> None:
         for place in (self._current, self._next):

@@ -5,6 +5,7 @@ end are on offer while their holders still run: who wins its own again is renewe
 its lease and the winner's lease follows when the release is confirmed (contracts.md, "A lease's end").
 """
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -54,7 +55,8 @@ def on_round(state: State) -> None:
 
 def on_grid(state: State) -> None:
     """The round of a grid end, held a notice before it; then wait for the next."""
-    end = state.grid_end()
+    lease_ms = state.settings.lease_ms
+    end = -(-state.now_ms // lease_ms) * lease_ms  # with a notice of 0 it is now
     if end - state.now_ms <= state.settings.notice_ms:
         _hold(state, ends_at=end)
     set_grid_timer(state)
@@ -70,18 +72,24 @@ def set_grid_timer(state: State) -> None:
 def _hold(state: State, *, ends_at: Millis | None) -> None:
     if state.rm is None or not (state.rm.is_known and state.rm.is_synced):
         return  # nobody could carry out what a round decides; leases are held past their ends
-    tell_impossible(state, list(state.jobs))
+    _tell_of_new_topology(state)
     if state.admin.is_paused:
         _renew(state, _ending(state, ends_at).values(), Cause.PROTECTED)
         return
     if ends_at is not None:
         _renew(state, [x for x in _ending(state, ends_at).values() if is_protected(state, x, ends_at)], Cause.PROTECTED)
+    if ends_at is None and not state.admin.is_observing and not state.ledger.free_count(state.topology.gpu_count):
+        return
     offered = _offered(state, ends_at)
+    if not offered.leaving and not (offered.free or offered.ending):
+        return
+    if not (offered.ending or offered.leaving) and not _can_be_used(state, len(offered.free)):
+        return
+    state.meter()
+    if _changes_nothing(state, offered):
+        _renew(state, _ending(state, ends_at).values(), Cause.RENEWAL)
+        return
     market = _market(state, offered)
-    if not offered.ending and not offered.leaving and not any(j.can_gain for a in market.apps for j in a.jobs):
-        return
-    if not market.supply.gpus and not offered.leaving:
-        return
     state.last_round += 1
     market = replace(market, round_no=state.last_round)
     decision = state.policy.decide(market)
@@ -95,7 +103,7 @@ def _hold(state: State, *, ends_at: Millis | None) -> None:
         "at_ms": state.now_ms,
         "policy": state.settings.policy,
         "kind": "free" if ends_at is None else "grid",
-        "machines": {m.name: [m.rack, m.gpus, m.slot_size] for m in state.topology.machines},
+        "machines": state.topology.plain,
         "offered": list(market.supply.gpus),
         "ending": dict(sorted(offered.ending.items())),
         "room": to_plain(market.supply.room),
@@ -123,8 +131,8 @@ def _renew(state: State, leases: Iterable[Lease], cause: Cause) -> list[Lease]:
     renewed = [
         state.moved(state.ledger.move(x.lease_id, LeaseInput.RENEWED, state.now_ms, cause, end_ms=end_ms)) for x in leases
     ]
-    for lease in renewed:
-        state.count(lease.app_id, renewed=1)
+    for app_id, count in Counter(x.app_id for x in renewed).items():
+        state.count(app_id, renewed=count)
     if renewed:
         state.persist(puts=renewed, with_meters=True)
     return renewed
@@ -136,22 +144,62 @@ def _offered(state: State, ends_at: Millis | None) -> Offered:
         return _offered_to_a_looker_on(state, ends_at)
     ending = _ending(state, ends_at)
     leaving = tuple(x for x in ending.values() if state.is_out_of_service(x.node_of_gpu))
-    outside = _outside_leases(state)
     out: list[GpuId] = []
-    for machine in state.topology.machines:
-        if state.is_out_of_service(machine.name):
+    for name, all_gpus in state.topology.gpus_of.items():
+        gpus = [g for g in all_gpus if state.ledger.is_free(g)]
+        if not gpus or state.is_out_of_service(name):
             continue
-        gpus = [
-            g
-            for g in machine.gpu_ids()
-            if state.ledger.next(g) is None
-            and ((current := state.ledger.current(g)) is None or current.state is LeaseState.DRAINING)
-        ]
-        # Really free GPUs last in the list, so that they are kept back before those that are promised back.
-        gpus.sort(key=lambda g: state.ledger.current(g) is None)
-        out += gpus[: max(0, len(gpus) - outside.get(machine.name, 0))]
+        outside = _outside_leases(state, name)
+        if outside:
+            # Really free GPUs last in the list, so that they are kept back before those that are promised back.
+            gpus.sort(key=lambda g: state.ledger.current(g) is None)
+            gpus = gpus[: max(0, len(gpus) - outside)]
+        out += gpus
     gone = {x.gpu for x in leaving}
     return Offered(tuple(sorted(out)), {g: x.job_id for g, x in ending.items() if g not in gone}, leaving)
+
+
+def _can_be_used(state: State, count: int) -> bool:
+    """Whether any live job could use `count` more GPUs, as far as numbers tell."""
+    if state.admin.is_observing:
+        return True
+    for jobs in state.live_jobs.values():
+        for job_id in jobs:
+            job, kept = state.jobs[job_id], state.ledger.kept_count(job_id)
+            least = job.report.gang - kept if kept < job.report.gang else job.report.unit
+            if kept + least <= job.wanted and least <= count and job.retry_ms <= state.now_ms:
+                return True
+    return False
+
+
+def _changes_nothing(state: State, offered: Offered) -> bool:
+    """Whether a round could only renew what ends: everybody has what it wants, and nobody would be faster elsewhere.
+
+    Then no policy is asked and no round counted: most lease ends of a cluster that is not full are such.
+    """
+    if state.admin.is_observing or offered.leaving or not offered.ending:
+        return False
+    if _can_be_used(state, state.topology.gpu_count):
+        return False
+    slowdown, topology = state.settings.slowdowns.slowdown, state.topology
+    for job_id in set(offered.ending.values()):
+        job, count = state.jobs.get(job_id), state.ledger.kept_count(job_id)
+        if job is None or not state.is_live(job_id) or not job.report.gang <= count <= job.wanted:
+            return False
+        if job.retry_ms > state.now_ms:
+            return False
+        level = topology.locality(x.gpu for x in state.kept_leases(job_id))
+        if slowdown(job.report.model, level) > slowdown(job.report.model, min(level, topology.best_locality(count))):
+            return False
+    return True
+
+
+def _tell_of_new_topology(state: State) -> None:
+    """Whether the cluster can ever give a job what it asks for hangs on the nodes in service."""
+    seen = (state.topology, state.admin.drained)
+    if seen[0] is not state.told_of[0] or seen[1] != state.told_of[1]:
+        state.told_of = seen
+        tell_impossible(state, list(state.jobs))
 
 
 def _offered_to_a_looker_on(state: State, ends_at: Millis | None) -> Offered:
@@ -166,30 +214,30 @@ def _offered_to_a_looker_on(state: State, ends_at: Millis | None) -> Offered:
     return Offered(tuple(sorted(free)), ending)
 
 
-def _outside_leases(state: State) -> dict[NodeName, int]:
-    """GPUs by node in use by containers that no lease covers: masters, and what ran before this arbiter knew of it."""
-    leased: dict[tuple[JobId, NodeName], int] = {}
-    for lease in state.ledger:
-        if not state.ledger.is_next(lease):
-            place = lease.job_id, lease.node_of_gpu
-            leased[place] = leased.get(place, 0) + 1
-    outside = dict(state.foreign)
-    for job_id, on in state.usage.items():
-        for node, used in on.items():
-            outside[node] = outside.get(node, 0) + max(0, used - leased.get((job_id, node), 0))
-    return outside
+def _outside_leases(state: State, node: NodeName) -> int:
+    """GPUs of a node in use by containers that no lease covers: masters, and what ran before this arbiter knew of it."""
+    users = state.users.get(node, {})
+    if not users:
+        return state.foreign.get(node, 0)
+    leased: dict[JobId, int] = {}
+    for gpu in state.topology.gpus_of[node]:
+        lease = state.ledger.current(gpu)
+        if lease is not None:
+            leased[lease.job_id] = leased.get(lease.job_id, 0) + 1
+    return state.foreign.get(node, 0) + sum(max(0, count - leased.get(job_id, 0)) for job_id, count in users.items())
 
 
 def _market(state: State, offered: Offered) -> Market:
     apps = []
     room: dict[JobId, dict[NodeName, int]] = {}
     never = never_rooms(state)
-    for app_id in sorted(state.apps):
+    for app_id in sorted(state.live_jobs):
         app = state.apps[app_id]
-        live = [j for j in app.job_ids if state.is_live(j) and state.jobs[j].retry_ms <= state.now_ms]
         jobs = []
-        for job_id in live:
-            job = state.jobs[job_id].at(state.now_ms)
+        for job_id in state.live_jobs[app_id]:
+            job = state.jobs[job_id]
+            if job.retry_ms > state.now_ms:
+                continue
             market_job = _market_job(state, job, offered, never)
             if market_job.can_gain or market_job.ending or market_job.held:
                 jobs.append(market_job)
@@ -202,10 +250,10 @@ def _market(state: State, offered: Offered) -> Market:
                     arrival_ms=app.arrival_ms,
                     t_independent_ms=state.t_independent_ms(app),
                     n_avg=state.n_avg(app),
-                    work=state.app_shape(app)[0],
+                    work=app.told_work,
                     weight=app.weight,
                     jobs=tuple(jobs),
-                    attained=sum(max(0.0, j.attained) for j in state.app_jobs(app)),
+                    attained=app.ended_service + sum(max(0.0, state.jobs[j].attained) for j in state.live_jobs[app_id]),
                 )
             )
     supply = Supply(state.topology, offered.all(), room)
@@ -235,6 +283,18 @@ def _cluster_totals(state: State) -> tuple[int, int]:
 
 
 def _market_job(state: State, job: Job, offered: Offered, never: dict[str, int]) -> MarketJob:
+    """The job as a policy sees it. Of one that waits it is the same in every round until the job changes."""
+    waits = not (never or state.admin.is_observing or job.gpus_running or state.ledger.kept_count(job.job_id))
+    known = state.market_jobs.get(job.job_id)
+    if waits and known is not None and known[0] is job:
+        return known[1]
+    made = _make_market_job(state, job, offered, never)
+    if waits:
+        state.market_jobs[job.job_id] = (job, made)
+    return made
+
+
+def _make_market_job(state: State, job: Job, offered: Offered, never: dict[str, int]) -> MarketJob:
     if state.admin.is_observing:
         mine = [g for g, j in gpus_in_use(state).items() if j == job.job_id]
     else:

@@ -16,10 +16,11 @@ from themis_arbiter.core.fluid import FluidShare
 from themis_arbiter.core.lease import Lease, LeaseState
 from themis_arbiter.core.ledger import Ledger, Moved
 from themis_arbiter.core.policies import make_policy
+from themis_arbiter.core.policies.base import MarketJob
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.topology import Machine, Topology
 from themis_arbiter.core.types import AppId, Epoch, GpuId, GpuMillis, GrantId, JobId, LeaseId, Millis, NodeName, RoundNo
-from themis_arbiter.core.workload import App, Job, app_shape
+from themis_arbiter.core.workload import App, Job, app_shape, guessed_work
 
 ROUNDS_KEPT_MAX: Final = 200  # decision records that `themis rounds` can still show
 NO_GPUS_T_MS: Final = 365 * 24 * 3_600_000  # T_independent while the cluster has no GPU
@@ -86,7 +87,15 @@ class State:
     def __post_init__(self) -> None:
         self.policy = make_policy(self.settings.policy)
         self.usage: dict[JobId, dict[NodeName, int]] = {}
+        self.users: dict[NodeName, dict[JobId, int]] = {}  # the same by node
         self.foreign: dict[NodeName, int] = {}  # GPUs of application masters: outside the law of leases
+        self.live_jobs: dict[AppId, dict[JobId, None]] = {}  # of apps that have any
+        self.running: dict[JobId, None] = {}  # jobs that have GPUs
+        self.remetered: dict[JobId, None] = {}  # jobs whose meter has moved since it was last stored
+        self.told_work: dict[JobId, GpuMillis] = {}  # what the fluid model was last told of each job
+        self.market_jobs: dict[JobId, tuple[Job, MarketJob]] = {}  # of jobs that wait, as policies last saw them
+        self.told_of: tuple[Topology, tuple[NodeName, ...]] = (self.topology, ())  # by which jobs were told they can run
+        self.uncovered: set[JobId] = set()  # jobs that may have containers without a lease
 
     # -- speaking to the outside
 
@@ -132,7 +141,9 @@ class State:
             self.emit(PersistLeases(batch=batch))
 
     def _meters(self) -> tuple[tuple[JobId, GpuMillis | None], ...]:
-        return tuple((j, self.jobs[j].at(self.now_ms).attained) for j in sorted(self.jobs) if self.is_live(j))
+        moved = sorted({*self.remetered, *self.running})
+        self.remetered.clear()
+        return tuple((j, self.jobs[j].at(self.now_ms).attained if self.is_live(j) else None) for j in moved)
 
     def rm_seq(self) -> int | None:
         """The number of the next lease update; None where nobody would hear it (a sync will tell all later)."""
@@ -175,7 +186,7 @@ class State:
     def advance_to(self, now_ms: Millis) -> None:
         """Time passes; an event from before the last one (a clock that fell) happens at the last one's time."""
         now_ms = max(now_ms, self.now_ms)
-        self.presence += (now_ms - self.now_ms) * sum(not a.has_ended for a in self.apps.values())
+        self.presence += (now_ms - self.now_ms) * len(self.live_jobs)
         self.now_ms = now_ms
         self.fluid.advance(now_ms)
 
@@ -185,6 +196,35 @@ class State:
         """Whether the job is known and not over."""
         job = self.jobs.get(job_id)
         return job is not None and not job.report.is_finished
+
+    def meter(self) -> None:
+        """Meter all running jobs up to now; those that have used up what they declared count as having more work."""
+        for job_id in self.running:
+            job = self.jobs[job_id] = self.jobs[job_id].at(self.now_ms)
+            if not job.report.is_finished and self.work_of(job) != self.told_work.get(job_id):
+                self.redeclare(job.report.app_id)
+
+    def work_of(self, job: Job) -> GpuMillis:
+        """A job's serial work as now believed."""
+        return job.work(guessed_work(job, self.settings.lease_ms))
+
+    def redeclare(self, app_id: AppId) -> None:
+        """Let the fluid share know where the app's work or parallelism is another than it was told."""
+        before = self.apps[app_id]
+        app = self.declared(before)
+        if app is not before:
+            self.apps[app_id] = app
+            self.fluid.redeclare(app_id, app.told_work, app.told_parallelism, self.now_ms)
+
+    def declared(self, app: App) -> App:
+        """The app with its work and parallelism as now believed, which the caller is about to tell the fluid share."""
+        jobs = self.app_jobs(app)
+        works = [self.work_of(job) for job in jobs]
+        self.told_work.update(zip(app.job_ids, works, strict=True))
+        work, parallelism = app_shape(app, jobs, works)
+        if (work, parallelism) == (app.told_work, app.told_parallelism):
+            return app
+        return replace(app, told_work=work, told_parallelism=parallelism)
 
     def app_jobs(self, app: App) -> tuple[Job, ...]:
         """The app's jobs, metered up to now."""
@@ -201,6 +241,18 @@ class State:
     def kept_leases(self, job_id: JobId) -> tuple[Lease, ...]:
         """The job's leases that are not on their way out, promised ones included."""
         return tuple(x for x in self.ledger.of_job(job_id) if x.state is not LeaseState.DRAINING)
+
+    def rate_of(self, job: Job) -> tuple[int, float]:
+        """GPUs that the job has, and the work that they do a millisecond (see Job)."""
+        on = self.usage.get(job.job_id, {})
+        count = sum(on.values())
+        slowdowns = self.settings.slowdowns
+        if job.report.model not in slowdowns.by_model:
+            return count, float(count)
+        gpus = [x.gpu for x in self.ledger.of_job(job.job_id) if not self.ledger.is_next(x) and x.node_of_gpu in on]
+        known = [g for g in gpus if g in self.topology.places]
+        level = self.topology.locality(known) if len(known) == count else self.topology.nodes_locality(on)
+        return count, slowdowns.speed_at(job.report.model, count, level, self.topology.best_locality(count))
 
     def grant_leases(self, job_id: JobId, grant_id: GrantId) -> tuple[Lease, ...]:
         """The job's live leases of one grant."""
@@ -252,7 +304,8 @@ class State:
 
     def app_shape(self, app: App) -> tuple[GpuMillis, float]:
         """The app's serial work and useful parallelism, as now believed."""
-        return app_shape(app, self.app_jobs(app), self.settings.lease_ms)
+        jobs = self.app_jobs(app)
+        return app_shape(app, jobs, [self.work_of(job) for job in jobs])
 
     def t_independent_ms(self, app: App) -> float:
         """Time the app would take on its ideal fluid share, floored (mechanism.md, section 5)."""

@@ -7,6 +7,7 @@ A `Topology` is a frozen picture of the cluster; a change of nodes makes a new o
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 from themis_arbiter.core.types import CoreError, GpuId, Locality, NodeName, RackName, gpu_id
 
@@ -64,6 +65,16 @@ class Topology:
         return {g: Place(m.rack, m.name, k // m.slot_size, k) for m in self.machines for k, g in enumerate(m.gpu_ids())}
 
     @cached_property
+    def gpus_of(self) -> Mapping[NodeName, tuple[GpuId, ...]]:
+        """Every machine's GPUs by ordinal, machines by name."""
+        return {m.name: m.gpu_ids() for m in self.machines}
+
+    @cached_property
+    def plain(self) -> Mapping[str, list[Any]]:
+        """Rack, GPUs and slot size of each machine, as decision records have them."""
+        return {m.name: [m.rack, m.gpus, m.slot_size] for m in self.machines}
+
+    @cached_property
     def gpu_count(self) -> int:
         """All GPUs."""
         return sum(m.gpus for m in self.machines)
@@ -90,6 +101,13 @@ class Topology:
         if len({p.machine for p in places}) == 1:
             return Locality.MACHINE
         return Locality.RACK if len({p.rack for p in places}) == 1 else Locality.CLUSTER
+
+    def nodes_locality(self, nodes: Iterable[NodeName]) -> Locality:
+        """The same for GPUs of which only the nodes are known: one node is MACHINE, since its slots are not."""
+        machines = [self._by_name[n] for n in nodes if n in self._by_name]
+        if len(machines) <= 1:
+            return Locality.MACHINE
+        return Locality.RACK if len({m.rack for m in machines}) == 1 else Locality.CLUSTER
 
     def best_locality(self, gpu_count: int) -> Locality:
         """The tightest level that `gpu_count` GPUs can have in this cluster when it is empty (contracts.md)."""

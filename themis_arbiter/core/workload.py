@@ -5,6 +5,7 @@ as much again left as it has used, each time that happens. Metered service is GP
 costs; a declaration may be a little short (`OVERRUN_TOLERANCE`) before it counts as used up.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -18,21 +19,25 @@ LEFT_SHARE_MIN: Final = 0.02  # of what was declared: a live job counts as havin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """A job; `report` is its latest. `attained` is metered up to `metered_ms`, at `gpus_running` GPUs since then.
+    """A job; `report` is its latest. `attained` is GPU time metered up to `metered_ms`, at `gpus_running` GPUs since then.
 
-    What a start costs is taken off at once, so `attained` may be below 0 for a moment.
+    `done` is the work that this amounts to: less than the time where its GPUs lie apart and its model's slowdown is known
+    (`rate` is work a millisecond). What a start costs is taken off both at once, so they may be below 0 for a moment.
     """
 
     report: JobReport
     attained: GpuMillis = 0.0
+    done: GpuMillis = 0.0
     metered_ms: Millis = 0
+    rate: float = 0.0
+    has_started: bool = False
     gpus_running: int = 0
     max_gpus: int = 0  # the most it ever asked for at once: its useful parallelism
-    declared_later: GpuMillis | None = None  # by its agent: attained then + remaining then
+    declared_later: GpuMillis | None = None  # by its agent: done then + remaining then
     retry_ms: Millis = 0  # not offered anything before: it did not use what it won, or an admin took it
     no_shows: int = 0  # in a row
     running_since_ms: Millis | None = None  # without a pause
-    begun_at: GpuMillis = 0.0  # attained when it last began anew (`restart` jobs); 0: never
+    begun_at: GpuMillis = 0.0  # done when it last began anew (`restart` jobs); 0: never
 
     @property
     def job_id(self) -> JobId:
@@ -47,20 +52,39 @@ class Job:
     @property
     def has_run(self) -> bool:
         """Whether a change of GPUs costs it a restart."""
-        return self.attained > 0 or self.gpus_running > 0
+        return self.has_started or self.attained > 0
 
     def at(self, now_ms: Millis) -> "Job":
         """This job metered up to `now_ms`."""
         elapsed = now_ms - self.metered_ms
-        return replace(self, attained=self.attained + self.gpus_running * elapsed, metered_ms=now_ms)
+        if elapsed == 0 or self.gpus_running == 0:
+            return self
+        attained = self.attained + self.gpus_running * elapsed
+        return replace(self, attained=attained, done=self.done + self.rate * elapsed, metered_ms=now_ms)
+
+    def on(self, gpus: int, rate: float, now_ms: Millis) -> "Job":
+        """This job on so many GPUs from now on."""
+        since = self.running_since_ms if gpus and self.gpus_running else now_ms if gpus else None
+        return replace(
+            self.at(now_ms),
+            metered_ms=now_ms,
+            gpus_running=gpus,
+            rate=rate,
+            running_since_ms=since,
+            has_started=self.has_started or gpus > 0,
+        )
+
+    def less(self, cost: GpuMillis) -> "Job":
+        """This job with what a start costs it taken off."""
+        return replace(self, attained=self.attained - cost, done=self.done - cost)
 
     def work(self, guess: GpuMillis) -> GpuMillis:
         """Its serial work as now believed; `guess` if nobody declared it. Of a job that is over, what it took then."""
         declared = self.declared_later if self.declared_later is not None else self.report.work
         if self.report.is_finished and declared is None:
-            return max(1.0, self.attained - self.begun_at)
+            return max(1.0, self.done - self.begun_at)
         believed = max(1.0, declared if declared is not None else guess)
-        done = self.attained - self.begun_at
+        done = self.done - self.begun_at
         if done <= believed * (1 + OVERRUN_TOLERANCE):
             return believed
         if self.report.is_finished:
@@ -74,7 +98,7 @@ class Job:
     def remaining(self, guess: GpuMillis) -> GpuMillis:
         """Serial work left, above 0 while the job lives."""
         work = self.work(guess)
-        return max(1.0, LEFT_SHARE_MIN * work, work - max(0.0, self.attained - self.begun_at))
+        return max(1.0, LEFT_SHARE_MIN * work, work - max(0.0, self.done - self.begun_at))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +118,7 @@ class App:
     leases_renewed: int = 0
     leases_ended: int = 0
     presence_at_arrival: float = 0.0  # see state.State.n_avg
+    ended_service: GpuMillis = 0.0  # GPU time of its jobs that are over
     told_work: GpuMillis = 0.0  # work and parallelism that the fluid model was last told
     told_parallelism: float = 0.0
 
@@ -108,9 +133,8 @@ def guessed_work(job: Job, lease_ms: Millis) -> GpuMillis:
     return float(lease_ms * max(job.report.gang, job.max_gpus))
 
 
-def app_shape(app: App, jobs: tuple[Job, ...], lease_ms: Millis) -> tuple[GpuMillis, float]:
-    """An app's serial work, and its useful parallelism = work / longest (contracts.md, `longest`)."""
-    works = [j.work(guessed_work(j, lease_ms)) for j in jobs]
+def app_shape(app: App, jobs: Sequence[Job], works: Sequence[GpuMillis]) -> tuple[GpuMillis, float]:
+    """An app's serial work, and its useful parallelism = work / longest (contracts.md), of its jobs and their works."""
     longest = max(
         j.report.arrival_ms - app.arrival_ms + w / max(1, j.report.gang, j.max_gpus) for j, w in zip(jobs, works, strict=True)
     )

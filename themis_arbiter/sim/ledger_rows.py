@@ -1,9 +1,9 @@
 """Watches the engine during a replay: renewals for the books, decision records for rounds.jsonl, what rounds cost."""
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TextIO
 
-from themis_arbiter.core.codec import dumps
 from themis_arbiter.core.effects import Effect, LeaseMoved, RoundClosed
 from themis_arbiter.core.events import Event
 from themis_arbiter.core.lease import LeaseState
@@ -11,6 +11,8 @@ from themis_arbiter.core.types import JobId, LeaseId, Millis, RoundNo
 
 # What rounds.jsonl leaves out of a decision record: the same in every round, or of every app and job that waits.
 LEFT_OUT: Final = frozenset({"machines", "room", "apps", "order"})
+
+AS_A_LINE: Final[dict[str, Any]] = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
 
 NoteRenewal = Callable[[JobId, Millis, RoundNo], None]
 
@@ -36,7 +38,7 @@ class RoundsObserver:
             elif isinstance(effect, RoundClosed):
                 round_no = effect.round_no
                 self.rounds += 1
-                self._records.write(dumps(compact(effect.record)) + "\n")
+                self._records.write(json.dumps(compact(effect.record), **AS_A_LINE) + "\n")
         for job_id, end_ms in renewed:
             self._renewed(job_id, end_ms - self._lease_ms, round_no)
 

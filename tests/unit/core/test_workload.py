@@ -11,7 +11,7 @@ REPORT = JobReport(app_id="a", job_id="j", arrival_ms=1_000, gang=2, work=1_000.
 
 
 def job(attained: float, **changes: object) -> Job:
-    return Job(report=replace(REPORT, **changes), attained=attained, metered_ms=0, max_gpus=4)  # type: ignore[arg-type]
+    return Job(report=replace(REPORT, **changes), attained=attained, done=attained, max_gpus=4)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -38,14 +38,26 @@ def test_a_job_that_is_over_took_what_it_declared_or_what_it_overran() -> None:
 
 
 def test_service_is_metered_by_the_time_it_lasts() -> None:
-    running = replace(job(100), gpus_running=3, metered_ms=50)
-    assert running.at(150).attained == 400
+    running = job(100).on(3, 3.0, 50)
+    assert running.at(150).attained == running.at(150).done == 400
     assert running.at(150).at(150) == running.at(150)
+    assert running.on(0, 0.0, 150).at(900).attained == 400, "nothing runs any more"
+    assert (running.running_since_ms, running.on(0, 0.0, 150).running_since_ms) == (50, None)
+
+
+def test_gpus_that_lie_apart_do_less_work_in_the_same_service() -> None:
+    apart = job(0).on(4, 2.0, 0).at(100)
+    assert (apart.attained, apart.done) == (400, 200)
+    assert apart.remaining(guess=1.0) == 800
+
+
+def test_what_a_start_costs_is_taken_off_both() -> None:
+    assert (job(100).less(40).attained, job(100).less(40).done) == (60, 60)
 
 
 def test_an_apps_longest_job_limits_its_parallelism() -> None:
     app = App(app_id="a", arrival_ms=1_000, user="", queue="", weight=1.0, job_ids=("j", "k"))
     late = Job(report=replace(REPORT, job_id="k", arrival_ms=1_500, work=400.0), max_gpus=2)
-    work, parallelism = app_shape(app, (job(0), late), lease_ms=100)
+    work, parallelism = app_shape(app, (job(0), late), (1_000.0, 400.0))
     assert work == 1_400.0
     assert parallelism == pytest.approx(1_400.0 / 700.0)  # the late one: 500 ms later, 200 ms long
