@@ -83,9 +83,12 @@ class Process:
 
 
 class Stage:
-    """Everything that runs. `fallback_after_ms` is the plugin's until `set_fallback` says otherwise."""
+    """Everything that runs. `fallback_after_ms` is the plugin's until `set_fallback` says otherwise.
 
-    def __init__(self, run_dir: Path, *, fallback_after_ms: int) -> None:
+    `more_site` goes into yarn-site.xml.
+    """
+
+    def __init__(self, run_dir: Path, *, fallback_after_ms: int, more_site: Mapping[str, str] | None = None) -> None:
         self.run_dir = run_dir
         port = _free_port()
         self.address = Address("127.0.0.1", port)
@@ -95,7 +98,7 @@ class Stage:
             work_dir=run_dir / "yarn",
             heartbeat_ms=HEARTBEAT_MS,
             capacity=CAPACITY,
-            yarn_site={FALLBACK_KEY: str(fallback_after_ms)},
+            yarn_site={FALLBACK_KEY: str(fallback_after_ms), **(more_site or {})},
         )
         self.yarn = LocalYarn(config.with_plugin(PLUGIN_JAR, run_dir / "yarn" / "gateway"))
         self.arbiter = self._process("serve")

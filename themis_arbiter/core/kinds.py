@@ -98,6 +98,7 @@ def tell_impossible(state: State, job_ids: Iterable[JobId]) -> None:
     """Tell those who ask for what can never be that it cannot, on their page in YARN; and when it can again."""
     sizes = node_sizes(state)
     for job_id in job_ids:
-        if state.is_live(job_id):
+        # Before an application's master has registered, and that is before it asks, YARN soon forgets what is said of it.
+        if state.is_live(job_id) and (job_id in state.told or state.jobs[job_id].report.gpus_asked):
             why = why_impossible(state, job_id, sizes)
             state.tell(job_id, f"Themis: not scheduled, because {why}" if why else "")
