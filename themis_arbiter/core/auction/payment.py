@@ -41,11 +41,14 @@ def partial_allocation(
     *,
     payments: bool = True,
     nodes_max: int = SOLVER_NODES_MAX,
+    left_out_nodes_max: int | None = None,
 ) -> Outcome:
     """Hold the auction. `gangs`: the fewest GPUs that a job runs on; one that is not named runs on any number.
 
     `nodes_max` bounds the search for the winners; the searches without one of them share as much again, but each may
-    use LEFT_OUT_NODES_MIN or `nodes_max`, whichever is less. Without `payments` every winner keeps all that it wins.
+    use LEFT_OUT_NODES_MIN or `nodes_max`, whichever is less. `left_out_nodes_max` bounds them all together: a winner whose
+    turn comes after that pays nothing, and the bracket of its c_i is as wide as can be. Without `payments` every winner
+    keeps all that it wins.
     """
     solver = Solver(bids, supply)
     found = solver.solve(nodes_max)
@@ -53,12 +56,19 @@ def partial_allocation(
     rows = {bid.app_id: bid.rows for bid in bids}
     winners = max(1, len(found.choice))
     left_out_nodes = min(nodes_max, max(LEFT_OUT_NODES_MIN, nodes_max // winners))
+    left = left_out_nodes_max
     kept: dict[AppId, Placement] = {}
     paid: list[Payment] = []
     for win in solution.wins:
         if win.row == 0:
             continue
-        low, high = _share(solver, found, solution, win.app_id, left_out_nodes) if payments else (1.0, 1.0)
+        low, high = 1.0, 1.0
+        if payments and left == 0:
+            low = float_info.min
+        elif payments:
+            without = solver.solve_without(win.app_id, found, left_out_nodes if left is None else min(left, left_out_nodes))
+            low, high = _share(solver, solution, win.app_id, without)
+            left = None if left is None else max(0, left - without.work)
         won = sum(len(gpus) for gpus in win.gpus.values())
         target = max(1, ceil(high * won - SHARE_SLACK))
         kept[win.app_id] = keep_share(rows[win.app_id][win.row].parts, win, target, gangs, supply.topology)
@@ -75,9 +85,8 @@ def partial_allocation(
     )
 
 
-def _share(solver: Solver, found: Found, solution: Solution, app_id: AppId, nodes_max: int) -> tuple[float, float]:
+def _share(solver: Solver, solution: Solution, app_id: AppId, without: Found) -> tuple[float, float]:
     """The bracket of c_i: from what the others could reach at most without i, and from what they were found to reach."""
-    without = solver.solve_without(app_id, found, nodes_max)
     bids = [bid for bid in solver.market.bids if bid.app_id != app_id]
     with_it = {win.app_id: win.row for win in solution.wins}
     gain = fsum(

@@ -11,6 +11,7 @@ in nodes, by the size of the problem; past that the best found counts, and the r
 from typing import Final
 
 from themis_arbiter.core.auction.payment import partial_allocation
+from themis_arbiter.core.auction.solver import SOLVER_NODES_MAX
 from themis_arbiter.core.bidding import build_bid
 from themis_arbiter.core.policies.base import Decision, Market, MarketApp
 from themis_arbiter.core.policies.guard import Standing, standing
@@ -18,6 +19,15 @@ from themis_arbiter.core.policies.handout import in_order
 from themis_arbiter.core.policies.record import auction_record, hand_out_for
 
 BIDDERS_MAX: Final = 16  # apps that one auction is held among
+# Nodes of the search for winners: so many over the GPUs on offer, within these bounds. Most auctions need a few hundred.
+NODES_TIMES_GPUS: Final = 200_000
+NODES_MIN: Final = 4_000
+EXACT_GPUS_MAX: Final = 16  # with more on offer, all payments together may use only as much as the search for winners
+
+
+def nodes_max(gpu_count: int) -> int:
+    """Nodes that the search may use with so many GPUs on offer: on small clusters all that it ever needs."""
+    return min(SOLVER_NODES_MAX, max(NODES_MIN, NODES_TIMES_GPUS // max(1, gpu_count)))
 
 
 class ThemisPolicy:
@@ -27,8 +37,16 @@ class ThemisPolicy:
         """One round."""
         stand = standing(market)
         bids = tuple(build_bid(market, app) for app in bidders(market, stand))
+        nodes = nodes_max(len(market.supply.gpus))
         gangs = {j.job_id: j.gang for app in market.apps for j in app.jobs}
-        outcome = partial_allocation(bids, market.supply, gangs, payments=market.settings.payments)
+        outcome = partial_allocation(
+            bids,
+            market.supply,
+            gangs,
+            payments=market.settings.payments,
+            nodes_max=nodes,
+            left_out_nodes_max=nodes if len(market.supply.gpus) > EXACT_GPUS_MAX else None,
+        )
         hand_out = hand_out_for(market, outcome)
         hand_out.run(in_order(stand.order), choosers=stand.urgent)
         leftovers = hand_out.by_app()
@@ -38,6 +56,7 @@ class ThemisPolicy:
 
 def bidders(market: Market, stand: Standing) -> list[MarketApp]:
     """Apps with an urgent job that could use a GPU on offer, in order of id; those of shortest fair time if too many."""
-    able = {j.app_id for j in stand.order if j.job_id in stand.urgent and j.can_gain}
+    most = len(market.supply.gpus)
+    able = {j.app_id for j in stand.order if j.job_id in stand.urgent and j.can_gain and j.gang - len(j.held) <= most}
     chosen = sorted((a for a in market.apps if a.app_id in able), key=lambda a: (a.t_independent_ms, a.app_id))
     return sorted(chosen[:BIDDERS_MAX], key=lambda a: a.app_id)
