@@ -18,7 +18,7 @@ import org.slf4j.LoggerFactory;
  * for the kill of what still does not fit, never of more GPUs than were drained. It only sends events; the scheduler's
  * thread does the rest.
  */
-final class DrainTimer implements Runnable {
+class DrainTimer implements Runnable {
   private static final Logger LOG = LoggerFactory.getLogger(DrainTimer.class);
   static final long TICK_MS = 1_000;
   /** A drain at its end whose container is just being committed looks again this often, and for so long. */
@@ -73,7 +73,9 @@ final class DrainTimer implements Runnable {
 
   void stop() {
     isStopped = true;
-    wake();
+    if (thread != null) {
+      thread.interrupt(); // without its lock: who stops us is the ResourceManager
+    }
   }
 
   synchronized void wake() {
@@ -127,7 +129,7 @@ final class DrainTimer implements Runnable {
 
   /** One round: housekeeping, then all drains by application and node. */
   void step(long nowMs) {
-    actions.tick(nowMs);
+    Guard.run("tick", () -> actions.tick(nowMs));
     synchronized (this) {
       killing.entrySet().removeIf(kill -> gate.ledger.get(kill.getKey()) == null || kill.getValue() < nowMs);
       marked.removeIf(id -> gate.ledger.get(id) == null);

@@ -2,6 +2,8 @@ package org.themis.yarn;
 
 import java.io.IOException;
 import java.util.Map;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.locks.ReentrantLock;
 import org.apache.hadoop.yarn.api.records.ApplicationId;
 import org.apache.hadoop.yarn.conf.YarnConfiguration;
 import org.apache.hadoop.yarn.server.resourcemanager.rmapp.RMApp;
@@ -13,10 +15,14 @@ import org.slf4j.LoggerFactory;
  * What the bridge calls over Py4J, on the gateway's own threads; docs/reference/plugin-protocol.md is its contract.
  * Public because Py4J finds methods by reflection.
  */
-public final class EntryPoint {
+public class EntryPoint {
   static final int PROTOCOL = 1;
   private static final Logger LOG = LoggerFactory.getLogger(EntryPoint.class);
 
+  /** Below the time that the bridge waits for an answer. */
+  static final long APPLY_WAIT_MS = 5_000;
+
+  final ReentrantLock applying = new ReentrantLock();
   private final String startId;
   private final Gate gate;
   private final Outbox outbox;
@@ -50,7 +56,7 @@ public final class EntryPoint {
   }
 
   /** Everything alive: a full Report. */
-  public byte[] snapshot() throws IOException {
+  public byte[] snapshot() throws IOException, InterruptedException {
     Stamps.Stamp stamp = gate.stamps.current();
     toldStamp = stamp;
     return reader.snapshot(startId, outbox.seq(), stamp);
@@ -73,8 +79,23 @@ public final class EntryPoint {
     return reader.changes(startId, batch, stamp);
   }
 
-  /** Takes a LeaseUpdate whole or not at all: a LeaseReply. One at a time, so that the log tells the true order. */
-  public synchronized byte[] apply(byte[] message) throws IOException {
+  /**
+   * Takes a LeaseUpdate whole or not at all: a LeaseReply. One at a time, so that the log tells the true order.
+   *
+   * @throws IOException where another update has been on for {@value #APPLY_WAIT_MS} ms: callers do not heap up behind it
+   */
+  public byte[] apply(byte[] message) throws IOException, InterruptedException {
+    if (!applying.tryLock(APPLY_WAIT_MS, TimeUnit.MILLISECONDS)) {
+      throw new IOException("another lease update has been on for " + APPLY_WAIT_MS + " ms");
+    }
+    try {
+      return applyAlone(message);
+    } finally {
+      applying.unlock();
+    }
+  }
+
+  private byte[] applyAlone(byte[] message) throws IOException {
     if (message.length > Settings.MESSAGE_BYTES_MAX) {
       return refuse(LeaseReply.TOO_LARGE, "a lease update", message.length + " bytes");
     }
@@ -86,11 +107,14 @@ public final class EntryPoint {
     }
     LeaseBook.Outcome outcome = gate.book.apply(update);
     if (!outcome.reply.isAccepted) {
-      LOG.warn("Themis refuses a lease update: {} (epoch={} seq={} start_id={})", outcome.reply.reason, update.epoch,
-          update.seq, printable(update.startId));
+      if (Guard.mayLog("apply " + outcome.reply.reason)) {
+        LOG.warn("Themis refuses a lease update: {} (epoch={} seq={} start_id={})", outcome.reply.reason, update.epoch,
+            update.seq, printable(update.startId));
+      }
       return Wire.bytes(outcome.reply);
     }
     gate.fallback.signOfLife(System.nanoTime() / 1_000_000, gate.book.hasFull(), gate.book.isObserving());
+    gate.holdOffs.clear();
     timer.accept(outcome.changes);
     gate.stamps.applied(outcome.reply.epoch, outcome.reply.seq);
     outbox.poke();
@@ -130,6 +154,7 @@ public final class EntryPoint {
       json.writeStringField("mode", gate.fallback.mode().name());
       json.writeNumberField("leases", gate.book.size());
       json.writeNumberField("containers", gate.ledger.all().size());
+      json.writeNumberField("gpus_counted", gate.ledger.usedInAll());
       json.writeNumberField("prechecks2", gate.prechecks2.get());
       json.writeNumberField("prechecks3", gate.prechecks3.get());
       json.writeNumberField("precheck_refusals", gate.precheckRefusals.get());
@@ -142,7 +167,9 @@ public final class EntryPoint {
   }
 
   private byte[] refuse(String reason, String what, String why) throws IOException {
-    LOG.warn("Themis refuses {}: {} ({})", what, reason, printable(why));
+    if (Guard.mayLog(what + ' ' + reason)) {
+      LOG.warn("Themis refuses {}: {} ({})", what, reason, printable(why));
+    }
     return Wire.bytes(gate.book.refuse(reason));
   }
 

@@ -7,7 +7,7 @@ import org.slf4j.LoggerFactory;
  * Decides by which rule the gate works. Scheduler threads only read one volatile field; {@link #tick} moves it.
  * Instants are milliseconds of a monotonic clock that the caller reads.
  */
-final class Fallback {
+class Fallback {
   private static final Logger LOG = LoggerFactory.getLogger(Fallback.class);
 
   /** What the administrator wants once nobody leads any more. */
@@ -69,7 +69,8 @@ final class Fallback {
   }
 
   synchronized void tick(long nowMs) {
-    long silentMs = nowMs - lastSignMs;
+    // A clock that has gone back says nothing: what holds goes on.
+    long silentMs = nowMs < lastSignMs ? 0 : nowMs - lastSignMs;
     // One who only looks on may fall silent for ever: nothing hung on its word.
     if (silentMs < afterMs || led() == Mode.OBSERVING) {
       move(led(), silentMs);

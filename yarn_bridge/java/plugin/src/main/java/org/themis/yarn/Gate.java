@@ -7,11 +7,12 @@ import org.apache.hadoop.yarn.api.records.ApplicationId;
  * May this application have so many more GPUs on this node? Leases, what is in use, and who leads, put together.
  * Called on the scheduler's threads: reads volatile fields and concurrent maps, waits for nothing.
  */
-final class Gate {
+class Gate {
   final LeaseBook book;
   final GpuLedger ledger;
   final Fallback fallback;
-  final Stamps stamps = new Stamps();
+  final Stamps stamps;
+  final HoldOffs holdOffs = new HoldOffs();
 
   /** How often each hook was asked and said no; by them a test sees that a newer YARN still calls the right one. */
   final AtomicLong prechecks2 = new AtomicLong();
@@ -23,10 +24,11 @@ final class Gate {
   final AtomicLong kills = new AtomicLong();
   final AtomicLong preemptMarks = new AtomicLong();
 
-  Gate(LeaseBook book, GpuLedger ledger, Fallback fallback) {
+  Gate(LeaseBook book, GpuLedger ledger, Fallback fallback, Stamps stamps) {
     this.book = book;
     this.ledger = ledger;
     this.fallback = fallback;
+    this.stamps = stamps;
   }
 
   /** GPUs that leases (or the fall-back) let the application use on the node, those in use included. */
@@ -35,12 +37,18 @@ final class Gate {
     if (mode.isOpen()) {
       return Integer.MAX_VALUE;
     }
-    return mode == Fallback.Mode.LEASES ? book.allowed(application, node) : 0;
+    int gpus = mode == Fallback.Mode.LEASES ? book.allowed(application, node) : 0;
+    // No node has so many: in doubt the gate is shut.
+    return gpus <= Settings.NODE_GPUS_MAX ? gpus : 0;
   }
 
   /** True where {@code gpus} more fit. Without GPUs everything does. */
   boolean fits(ApplicationId application, String node, int gpus) {
-    return gpus <= 0 || ledger.used(application, node) <= allowed(application, node) - gpus;
+    if (gpus <= 0) {
+      return true;
+    }
+    int used = ledger.used(application, node);
+    return used >= 0 && used <= allowed(application, node) - gpus;
   }
 
   /** Fits, and counts the GPUs at once: the authority. Undo with {@link GpuLedger#cancel}. */

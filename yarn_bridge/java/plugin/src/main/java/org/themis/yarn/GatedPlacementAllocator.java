@@ -4,6 +4,7 @@ import java.lang.invoke.MethodHandle;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.MethodType;
 import java.util.Optional;
+import org.apache.hadoop.yarn.api.records.ApplicationId;
 import org.apache.hadoop.yarn.api.records.ResourceRequest;
 import org.apache.hadoop.yarn.server.resourcemanager.RMContext;
 import org.apache.hadoop.yarn.server.resourcemanager.rmapp.RMApp;
@@ -30,8 +31,16 @@ public class GatedPlacementAllocator<N extends SchedulerNode> extends LocalityAp
   @Override
   public void initialize(AppSchedulingInfo info, SchedulerRequestKey key, RMContext context) {
     super.initialize(info, key, context);
-    if (context.getScheduler() instanceof ThemisScheduler) {
-      gate = ((ThemisScheduler) context.getScheduler()).gate();
+    findGate();
+  }
+
+  private void findGate() {
+    try {
+      if (gate == null && rmContext.getScheduler() instanceof ThemisScheduler) {
+        gate = ((ThemisScheduler) rmContext.getScheduler()).gate();
+      }
+    } catch (Throwable t) {
+      Guard.caught("findGate", t); // shut for GPUs, until it is found the next time
     }
   }
 
@@ -91,7 +100,9 @@ public class GatedPlacementAllocator<N extends SchedulerNode> extends LocalityAp
       if (gpus == 0 || isForAm()) {
         return true;
       }
-      if (gate != null && gate.fits(appSchedulingInfo.getApplicationId(), node.getNodeName(), gpus)) {
+      findGate();
+      ApplicationId app = appSchedulingInfo.getApplicationId();
+      if (gate != null && gate.fits(app, node.getNodeName(), gpus) && !gate.holdOffs.isOn(app, node.getNodeName())) {
         return true;
       }
       if (gate != null) {

@@ -14,9 +14,9 @@ import org.apache.hadoop.yarn.server.resourcemanager.rmcontainer.RMContainer;
 /**
  * Live containers with GPUs, and GPUs in use by application and node. Kept from the scheduler's container events: the
  * gate asks for each candidate node, and copying a node's container list there doubled the cost of a heartbeat.
- * Safe for any thread; nothing here waits.
+ * Safe for any thread; nothing here waits or locks.
  */
-final class GpuLedger {
+class GpuLedger {
   /** A live container that holds GPUs. */
   static final class Held {
     final ContainerId containerId;
@@ -27,17 +27,22 @@ final class GpuLedger {
     /** Null only in tests of what needs no ResourceManager. */
     final RMContainer container;
     volatile int gpus;
+    /** What of it the counters hold; ENDED once it was taken out of them. */
+    private final AtomicInteger counted;
 
     Held(ContainerId containerId, String node, int gpus, boolean isAm, long createdMs, RMContainer container) {
       this.containerId = containerId;
       this.applicationId = containerId.getApplicationAttemptId().getApplicationId();
       this.node = node;
       this.gpus = gpus;
+      this.counted = new AtomicInteger(gpus);
       this.isAm = isAm;
       this.createdMs = createdMs;
       this.container = container;
     }
   }
+
+  private static final int ENDED = -1;
 
   private final ConcurrentHashMap<ContainerId, Held> held = new ConcurrentHashMap<>();
   private final ConcurrentHashMap<ApplicationId, ConcurrentHashMap<String, AtomicInteger>> used =
@@ -59,7 +64,8 @@ final class GpuLedger {
     AtomicInteger counter = counter(application, node);
     while (true) {
       int now = counter.get();
-      if (now + gpus > allowed) {
+      // Below 0 somebody has miscounted: in doubt the gate is shut, until the next recount.
+      if (now < 0 || now + gpus > allowed) {
         return false;
       }
       if (counter.compareAndSet(now, now + gpus)) {
@@ -85,10 +91,9 @@ final class GpuLedger {
   Held remove(ContainerId containerId) {
     Held container = held.remove(containerId);
     if (container != null) {
-      synchronized (container) {
-        if (!container.isAm) {
-          count(container, -container.gpus);
-        }
+      int gpus = container.counted.getAndSet(ENDED);
+      if (!container.isAm && gpus != ENDED) {
+        count(container, -gpus);
       }
     }
     return container;
@@ -96,16 +101,15 @@ final class GpuLedger {
 
   /** Follows a container whose size YARN changed. True where it did. */
   boolean resize(Held container, int gpus) {
-    synchronized (container) {
-      if (container.gpus == gpus || held.get(container.containerId) != container) {
-        return false;
-      }
-      if (!container.isAm) {
-        count(container, gpus - container.gpus);
-      }
-      container.gpus = gpus;
-      return true;
+    int before = container.counted.get();
+    if (before == gpus || before == ENDED || !container.counted.compareAndSet(before, gpus)) {
+      return false;
     }
+    if (!container.isAm) {
+      count(container, gpus - before);
+    }
+    container.gpus = gpus;
+    return true;
   }
 
   Held get(ContainerId containerId) {
@@ -133,6 +137,36 @@ final class GpuLedger {
   void forget(Predicate<ApplicationId> isGone) {
     used.entrySet().removeIf(app -> isGone.test(app.getKey())
         && app.getValue().values().stream().allMatch(gpus -> gpus.get() <= 0));
+  }
+
+  /** GPUs counted as in use, everywhere: those of {@link #all} but AMs, and those being committed. */
+  int usedInAll() {
+    return used.values().stream().flatMap(nodes -> nodes.values().stream()).mapToInt(AtomicInteger::get).sum();
+  }
+
+  /**
+   * Sets each counter to what the live containers say, after a failure that may have left it wrong. Where placements
+   * are on their way, or a counter moves meanwhile, it is left for the next time.
+   *
+   * @return true where all counters are right now
+   */
+  boolean recount(Stamps stamps) {
+    boolean isRight = true;
+    for (Map.Entry<ApplicationId, ConcurrentHashMap<String, AtomicInteger>> app : used.entrySet()) {
+      for (Map.Entry<String, AtomicInteger> node : app.getValue().entrySet()) {
+        int counted = node.getValue().get();
+        long begun = stamps.begun();
+        int live = 0;
+        for (Held container : held.values()) {
+          if (!container.isAm && container.applicationId.equals(app.getKey()) && container.node.equals(node.getKey())) {
+            live += container.gpus;
+          }
+        }
+        isRight &= counted == live
+            || !stamps.hasFlights() && stamps.begun() == begun && node.getValue().compareAndSet(counted, live);
+      }
+    }
+    return isRight;
   }
 
   private void count(Held container, int gpus) {

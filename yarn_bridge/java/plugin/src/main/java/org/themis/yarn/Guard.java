@@ -21,11 +21,14 @@ final class Guard {
     void run() throws Exception;
   }
 
-  static void run(String place, Work work) {
+  /** True where it came to its end. */
+  static boolean run(String place, Work work) {
     try {
       work.run();
+      return true;
     } catch (Throwable t) {
       caught(place, t);
+      return false;
     }
   }
 

@@ -12,7 +12,7 @@ import org.apache.hadoop.yarn.api.records.ApplicationId;
  * The leases in force, and the fence before them. One writer at a time ({@link #apply} is synchronized); the gate reads
  * one immutable table, so it sees an update whole or not at all and never waits.
  */
-final class LeaseBook {
+class LeaseBook {
   /** What an update changed, for the log and the drain timer. */
   static final class Changes {
     final List<GateLease> granted = new ArrayList<>();

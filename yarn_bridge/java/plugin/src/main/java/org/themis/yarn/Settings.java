@@ -18,6 +18,8 @@ final class Settings {
   static final int LEASES_MAX = 65_536;
   /** One message to {@code apply} or {@code diagnostics}: LEASES_MAX leases at 250 bytes each. */
   static final int MESSAGE_BYTES_MAX = 16 << 20;
+  /** Leased to one application on one node. */
+  static final int NODE_GPUS_MAX = 4_096;
   static final int NAME_CHARS_MAX = 512;
   /** A drain further away than this is a mistake in the sender, not a plan. */
   static final long KILL_IN_MS_MAX = 24L * 3600 * 1000;

@@ -11,7 +11,7 @@ import java.util.concurrent.atomic.AtomicLong;
  * admitted under older leases may still be on its way into the books when an update comes; the update counts only when
  * all such placements have landed. Placements never wait for this.
  */
-final class Stamps {
+class Stamps {
   /** An update: epoch and sequence number. A value. */
   static final class Stamp {
     static final Stamp NONE = new Stamp(0, 0);
@@ -28,11 +28,14 @@ final class Stamps {
     }
   }
 
+  /** A placement takes milliseconds; one that is on for so long has been lost by a failure. */
+  static final long FLIGHT_MS_MAX = 10_000;
   /** Number of a flight that was never begun. */
   static final long NO_FLIGHT = 0;
 
   private final AtomicLong numbers = new AtomicLong();
-  private final Set<Long> flights = ConcurrentHashMap.newKeySet();
+  /** Number and System.nanoTime() of its beginning. */
+  private final ConcurrentHashMap<Long, Long> flights = new ConcurrentHashMap<>();
   private Stamp landed = Stamp.NONE;
   private Stamp pending;
   private Set<Long> before = Collections.emptySet();
@@ -40,7 +43,7 @@ final class Stamps {
   /** A placement asks the gate now; {@link #land} it whatever comes of it. */
   long begin() {
     long number = numbers.incrementAndGet();
-    flights.add(number);
+    flights.put(number, System.nanoTime());
     return number;
   }
 
@@ -49,17 +52,31 @@ final class Stamps {
     flights.remove(number);
   }
 
+  /** How many placements have ever asked. */
+  long begun() {
+    return numbers.get();
+  }
+
+  boolean hasFlights() {
+    return !flights.isEmpty();
+  }
+
+  /** Forgets the placements that will never land. Call it only when the books have been read anew from YARN. */
+  void landLost(long nowNanos) {
+    flights.values().removeIf(began -> nowNanos - began > FLIGHT_MS_MAX * 1_000_000);
+  }
+
   /** An update is in force from now on. */
   synchronized void applied(long epoch, long seq) {
     current();
     pending = new Stamp(epoch, seq);
-    before = new HashSet<>(flights);
+    before = new HashSet<>(flights.keySet());
   }
 
   /** The last update whose older placements have all landed. */
   synchronized Stamp current() {
     if (pending != null) {
-      before.retainAll(flights);
+      before.retainAll(flights.keySet());
       if (before.isEmpty()) {
         landed = pending;
         pending = null;

@@ -24,7 +24,7 @@ import org.apache.hadoop.yarn.server.scheduler.SchedulerRequestKey;
  * Builds reports from the ResourceManager's state at the moment they are asked for, on the gateway's threads. It takes
  * the short read locks of single applications and nodes, never the scheduler's.
  */
-final class StateReader {
+class StateReader {
   /** Last state of a container. A value. */
   static final class EndedContainer {
     final String containerId;

@@ -30,6 +30,7 @@ import org.apache.hadoop.yarn.server.resourcemanager.scheduler.capacity.Capacity
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.ApplicationSchedulingConfig;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.ContainerAllocationProposal;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.ResourceCommitRequest;
+import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.SchedulerContainer;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.fica.FiCaSchedulerApp;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.fica.FiCaSchedulerNode;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.event.AppAddedSchedulerEvent;
@@ -60,6 +61,9 @@ public class ThemisScheduler extends CapacityScheduler {
   private static final Logger LOG = LoggerFactory.getLogger(ThemisScheduler.class);
   static final long PROGRESS_EVERY_MS = 5_000;
   static final float PROGRESS_STEP = 0.01f;
+  /** So often the books are held against YARN's own lists, on our thread; and so often while they are in doubt. */
+  static final long REBOOK_MS = 60_000;
+  static final long REBOOK_IN_DOUBT_MS = 2_000;
 
   private Settings settings;
   private Gate gate;
@@ -67,17 +71,18 @@ public class ThemisScheduler extends CapacityScheduler {
   private Tracker tracker;
   private DrainTimer timer;
   private EntryPoint entryPoint;
-  private Gateway gateway;
+  private GatewayKeeper gateway;
+  private long rebookedMs;
   private long progressDueMs;
   private Map<ApplicationId, Float> toldProgress = new HashMap<>();
 
   @Override
   public void serviceInit(Configuration conf) throws Exception {
     settings = Settings.from(conf);
-    outbox = new Outbox(settings.outboxMax());
-    gate = new Gate(new LeaseBook(Settings.LEASES_MAX), new GpuLedger(),
-        new Fallback(settings.fallback(), settings.fallbackAfterMs()));
-    tracker = new Tracker(this, gate, outbox);
+    Parts parts = parts();
+    outbox = parts.outbox(settings);
+    gate = parts.gate(settings);
+    tracker = parts.tracker(this, gate, outbox);
     super.serviceInit(conf);
   }
 
@@ -87,10 +92,12 @@ public class ThemisScheduler extends CapacityScheduler {
       String startId = UUID.randomUUID().toString();
       gate.book.start(startId);
       gate.fallback.start(monotonicMs());
-      timer = new DrainTimer(gate, new Orders(), ThemisScheduler::monotonicMs);
-      entryPoint = new EntryPoint(startId, gate, outbox, new StateReader(this, gate.ledger), timer, this);
+      Parts parts = parts();
+      timer = parts.timer(gate, new Orders());
+      entryPoint = parts.entryPoint(startId, this, outbox, timer);
       timer.start();
-      gateway = Gateway.open(settings.gatewayDir(), startId, entryPoint);
+      gateway = new GatewayKeeper(() -> parts.gateway(settings, startId, entryPoint));
+      gateway.start();
     });
     super.serviceStart();
   }
@@ -98,17 +105,21 @@ public class ThemisScheduler extends CapacityScheduler {
   @Override
   public void serviceStop() throws Exception {
     Guard.run("serviceStop", () -> {
-      if (gateway != null) {
-        gateway.close();
-      }
       if (timer != null) {
         timer.stop();
       }
       if (outbox != null) {
         outbox.close();
       }
+      if (gateway != null) {
+        gateway.stop();
+      }
     });
     super.serviceStop();
+  }
+
+  Parts parts() {
+    return new Parts();
   }
 
   /** For our allocators. */
@@ -125,7 +136,7 @@ public class ThemisScheduler extends CapacityScheduler {
     return getSchedulerApplications().containsKey(id);
   }
 
-  private static long monotonicMs() {
+  static long monotonicMs() {
     return System.nanoTime() / 1_000_000;
   }
 
@@ -164,7 +175,7 @@ public class ThemisScheduler extends CapacityScheduler {
     }
   }
 
-  private void note(SchedulerEvent event, String leavingNode) {
+  void note(SchedulerEvent event, String leavingNode) {
     switch (event.getType()) {
       case NODE_ADDED:
         tracker.noteNode(((NodeAddedSchedulerEvent) event).getAddedRMNode().getNodeID());
@@ -199,7 +210,7 @@ public class ThemisScheduler extends CapacityScheduler {
   }
 
   /** On the scheduler's thread: looks again, for leases may have come since the order was sent. */
-  private void carryOut(GateEvent event) {
+  void carryOut(GateEvent event) {
     RMContainer container = event.getContainer();
     if (!event.isKill()) {
       if (tracker.isReserved(container) && !tracker.isCovered(container)) {
@@ -227,7 +238,7 @@ public class ThemisScheduler extends CapacityScheduler {
   @SuppressWarnings({"rawtypes", "unchecked"})
   public boolean tryCommit(Resource cluster, ResourceCommitRequest r, boolean updatePending) {
     ResourceCommitRequest<FiCaSchedulerApp, FiCaSchedulerNode> request = r;
-    Tracker.Ticket ticket = tracker.before(request);
+    Tracker.Ticket ticket = admit(request);
     if (!ticket.isAdmitted) {
       Guard.run("tryCommit", () -> refuse(request));
       return false;
@@ -238,12 +249,42 @@ public class ThemisScheduler extends CapacityScheduler {
       return isDone;
     } finally {
       boolean isCommitted = isDone;
-      Guard.run("tryCommit", () -> tracker.after(ticket, request, isCommitted));
+      book("tryCommit", () -> tracker.after(ticket, request, isCommitted));
+    }
+  }
+
+  /** The gate's word. In doubt it is no for what has GPUs, and for all else none is needed. */
+  private Tracker.Ticket admit(ResourceCommitRequest<FiCaSchedulerApp, FiCaSchedulerNode> request) {
+    try {
+      Tracker.Ticket ticket = tracker.before(request);
+      if (ticket != null) {
+        return ticket;
+      }
+    } catch (Throwable t) {
+      Guard.caught("tryCommit", t);
+    }
+    tracker.doubt();
+    try {
+      return Tracker.gpusOf(request) == 0 ? Tracker.Ticket.PLAIN : Tracker.Ticket.REFUSED;
+    } catch (Throwable t) {
+      Guard.caught("tryCommit", t);
+      return Tracker.Ticket.PLAIN; // a proposal that cannot be read is CapacityScheduler's to refuse
+    }
+  }
+
+  /** A booking; where it fails the books are read anew soon. */
+  private void book(String place, Guard.Work work) {
+    if (!Guard.run(place, work)) {
+      tracker.doubt();
     }
   }
 
   /** Takes back what CapacityScheduler counted for the proposal, as its own refusal does. */
   private void refuse(ResourceCommitRequest<FiCaSchedulerApp, FiCaSchedulerNode> request) {
+    SchedulerContainer<FiCaSchedulerApp, FiCaSchedulerNode> refused =
+        request.getFirstAllocatedOrReservedContainer().getAllocatedOrReservedContainer();
+    gate.holdOffs.add(refused.getSchedulerApplicationAttempt().getApplicationId(),
+        refused.getSchedulerNode().getNodeName());
     if (request.getContainersToAllocate() == null || request.getContainersToAllocate().isEmpty()) {
       return;
     }
@@ -261,8 +302,9 @@ public class ThemisScheduler extends CapacityScheduler {
   public Allocation allocate(ApplicationAttemptId attempt, List<ResourceRequest> ask,
       List<SchedulingRequest> schedulingRequests, List<ContainerId> release, List<String> blacklistAdditions,
       List<String> blacklistRemovals, ContainerUpdates updateRequests) {
-    if (!gate.fallback.mode().isOpen()) {
-      refuseGpus(attempt, schedulingRequests);
+    String refusal = refusalOf(attempt, schedulingRequests);
+    if (refusal != null) {
+      throw new SchedulerInvalidResoureRequestException(refusal);
     }
     Allocation allocation = super.allocate(attempt, ask, schedulingRequests, release, blacklistAdditions,
         blacklistRemovals, updateRequests);
@@ -276,16 +318,21 @@ public class ThemisScheduler extends CapacityScheduler {
    * YARN places SchedulingRequests by an allocator of its own, so the gate could only reject them at commit; each
    * rejection wastes a node's heartbeat for every application. The AM hears it as a YarnException of its allocate call.
    */
-  private static void refuseGpus(ApplicationAttemptId attempt, List<SchedulingRequest> requests) {
-    if (requests == null) {
-      return;
+  private String refusalOf(ApplicationAttemptId attempt, List<SchedulingRequest> requests) {
+    if (requests == null || requests.isEmpty()) {
+      return null;
     }
-    for (SchedulingRequest request : requests) {
-      if (request.getResourceSizing() != null && Gpus.of(request.getResourceSizing().getResources()) > 0) {
-        throw new SchedulerInvalidResoureRequestException("Themis: " + attempt + " asks for GPUs by a"
-            + " SchedulingRequest (placement constraints), which leases do not cover; ask by ResourceRequest");
+    try {
+      boolean hasGpus = requests.stream().anyMatch(request -> request.getResourceSizing() != null
+          && Gpus.of(request.getResourceSizing().getResources()) > 0);
+      if (hasGpus && !gate.fallback.mode().isOpen()) {
+        return "Themis: " + attempt + " asks for GPUs by a SchedulingRequest (placement constraints), which leases do"
+            + " not cover; ask by ResourceRequest";
       }
+    } catch (Throwable t) {
+      Guard.caught("allocate", t); // the commit has the last word anyway
     }
+    return null;
   }
 
   @Override
@@ -293,7 +340,7 @@ public class ThemisScheduler extends CapacityScheduler {
       RMContainerEventType event) {
     boolean wasReserved = container.getState() == RMContainerState.RESERVED;
     super.completedContainerInternal(container, status, event);
-    Guard.run("completedContainer", () -> {
+    book("completedContainer", () -> {
       if (wasReserved) {
         tracker.reservationEnded(container);
       } else {
@@ -311,7 +358,7 @@ public class ThemisScheduler extends CapacityScheduler {
   @Override
   public void recoverContainersOnNode(List<NMContainerStatus> reports, RMNode node) {
     super.recoverContainersOnNode(reports, node);
-    Guard.run("recoverContainers", () -> tracker.recovered(reports, node.getNodeID()));
+    book("recoverContainers", () -> tracker.recovered(reports, node.getNodeID()));
   }
 
   @Override
@@ -321,7 +368,14 @@ public class ThemisScheduler extends CapacityScheduler {
     return moved;
   }
 
-  private void noteProgress(long nowMs) {
+  private void rebook(long nowMs) {
+    if (nowMs - rebookedMs >= (tracker.isInDoubt() ? REBOOK_IN_DOUBT_MS : REBOOK_MS)) {
+      rebookedMs = nowMs;
+      tracker.rebook();
+    }
+  }
+
+  void noteProgress(long nowMs) {
     if (nowMs < progressDueMs) {
       return;
     }
@@ -360,12 +414,16 @@ public class ThemisScheduler extends CapacityScheduler {
 
     @Override
     public void tick(long nowMs) {
-      gate.fallback.tick(nowMs);
-      tracker.sweep();
-      for (RMContainer uncovered : tracker.uncoveredReservations()) {
-        send(GateEvent.unreserve(uncovered));
-      }
-      noteProgress(nowMs);
+      // Each by itself: what fails takes nothing else along.
+      Guard.run("tickFallback", () -> gate.fallback.tick(nowMs));
+      Guard.run("tickSweep", () -> tracker.sweep());
+      Guard.run("tickReservations", () -> {
+        for (RMContainer uncovered : tracker.uncoveredReservations()) {
+          send(GateEvent.unreserve(uncovered));
+        }
+      });
+      Guard.run("tickProgress", () -> noteProgress(nowMs));
+      Guard.run("tickRebook", () -> rebook(nowMs));
     }
   }
 }

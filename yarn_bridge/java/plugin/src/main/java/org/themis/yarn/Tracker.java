@@ -26,7 +26,7 @@ import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.fica.FiCaS
  * Turns what the scheduler does into the ledger's bookings and the outbox's changes. Most calls come on the scheduler's
  * threads; {@link #sweep} comes on ours and finds what YARN ended or resized past its own hooks.
  */
-final class Tracker {
+class Tracker {
   /** What {@link #before} found out about a proposal, for {@link #after}. A value. */
   static final class Ticket {
     static final Ticket PLAIN = new Ticket(0, false, false, true, Stamps.NO_FLIGHT);
@@ -53,6 +53,8 @@ final class Tracker {
   private final Map<ContainerId, RMContainer> reserved = new ConcurrentHashMap<>();
   /** Applications whose asks YARN may have raised again just after a container's end was noted. */
   private final Set<ApplicationId> recheck = ConcurrentHashMap.newKeySet();
+  /** A booking failed, so the books may be wrong until they are read anew. */
+  private volatile boolean isInDoubt;
 
   Tracker(ThemisScheduler scheduler, Gate gate, Outbox outbox) {
     this.scheduler = scheduler;
@@ -77,25 +79,17 @@ final class Tracker {
     }
   }
 
-  /** The gate's word on a proposal. Never throws; what cannot be told is refused where it has GPUs. */
+  /** GPUs that a proposal is for. */
+  static int gpusOf(ResourceCommitRequest<FiCaSchedulerApp, FiCaSchedulerNode> request) {
+    return request.anythingAllocatedOrReserved()
+        ? Gpus.of(request.getFirstAllocatedOrReservedContainer().getAllocatedOrReservedResource()) : 0;
+  }
+
+  /** The gate's word on a proposal. */
   Ticket before(ResourceCommitRequest<FiCaSchedulerApp, FiCaSchedulerNode> request) {
-    int gpus = 0;
-    try {
-      if (!request.anythingAllocatedOrReserved()) {
-        return Ticket.PLAIN;
-      }
-      ContainerAllocationProposal<FiCaSchedulerApp, FiCaSchedulerNode> proposal =
-          request.getFirstAllocatedOrReservedContainer();
-      gpus = Gpus.of(proposal.getAllocatedOrReservedResource());
-      if (gpus == 0) {
-        return Ticket.PLAIN;
-      }
-      SchedulerContainer<FiCaSchedulerApp, FiCaSchedulerNode> container = proposal.getAllocatedOrReservedContainer();
-      return admit(container, gpus);
-    } catch (Throwable t) {
-      Guard.caught("tryCommit", t);
-      return gpus == 0 ? Ticket.PLAIN : Ticket.REFUSED;
-    }
+    int gpus = gpusOf(request);
+    return gpus == 0 ? Ticket.PLAIN
+        : admit(request.getFirstAllocatedOrReservedContainer().getAllocatedOrReservedContainer(), gpus);
   }
 
   private Ticket admit(SchedulerContainer<FiCaSchedulerApp, FiCaSchedulerNode> container, int gpus) {
@@ -202,6 +196,7 @@ final class Tracker {
     if (held == null) {
       return;
     }
+    gate.holdOffs.remove(held.applicationId, held.node);
     bury(held, exitStatus);
     ContainerId resized = rmContainer.getAllocatedSchedulerKey() == null ? null
         : rmContainer.getAllocatedSchedulerKey().getContainerToUpdate();
@@ -262,6 +257,41 @@ final class Tracker {
       outbox.note(Outbox.Kind.CONTAINER, id.toString(), new StateReader.EndedContainer(id.toString(), app.toString(),
           node, gpus, isAm, report.getContainerExitStatus(),
           report.getCreationTime(), System.currentTimeMillis()));
+    }
+  }
+
+  void doubt() {
+    isInDoubt = true;
+  }
+
+  boolean isInDoubt() {
+    return isInDoubt;
+  }
+
+  /** Puts the books right by YARN's own lists; where that cannot be told while placements are on, doubt stays. */
+  void rebook() {
+    boolean wasInDoubt = isInDoubt;
+    isInDoubt = false;
+    for (FiCaSchedulerNode node : scheduler.getAllNodes()) {
+      if (Gpus.of(node.getTotalResource()) > 0) {
+        node.getCopiedListOfRunningContainers().forEach(container -> bookMissing(container, node.getNodeName()));
+      }
+    }
+    gate.stamps.landLost(System.nanoTime());
+    // One of the placements that are on may be lost too.
+    if (!gate.ledger.recount(gate.stamps) || wasInDoubt && gate.stamps.hasFlights()) {
+      isInDoubt = true;
+    }
+  }
+
+  private void bookMissing(RMContainer container, String node) {
+    ContainerId id = container.getContainerId();
+    int gpus = Gpus.of(container.getAllocatedResource());
+    if (gpus > 0 && !container.completed() && gate.ledger.get(id) == null) {
+      gate.ledger.add(new GpuLedger.Held(id, node, gpus, container.isAMContainer(), container.getCreationTime(),
+          container), false);
+      outbox.note(Outbox.Kind.CONTAINER, id.toString());
+      noteApplication(id.getApplicationAttemptId().getApplicationId());
     }
   }
 

@@ -19,7 +19,7 @@ class DrainTimerTest {
   private static final ApplicationId APP = ApplicationId.newInstance(1_000, 1);
   private static final String NODE = "n1";
 
-  private final Gate gate = new Gate(new LeaseBook(100), new GpuLedger(), new Fallback(Fallback.Kind.PASS_THROUGH, 1_000_000));
+  private final Gate gate = new Gate(new LeaseBook(100), new GpuLedger(), new Fallback(Fallback.Kind.PASS_THROUGH, 1_000_000), new Stamps());
   private final List<Long> marked = new ArrayList<>();
   private final List<Long> killed = new ArrayList<>();
   private long nowMs;
@@ -164,7 +164,7 @@ class DrainTimerTest {
 
   @Test
   void plainYarnKillsNothing() {
-    Gate open = new Gate(gate.book, gate.ledger, new Fallback(Fallback.Kind.PASS_THROUGH, 10));
+    Gate open = new Gate(gate.book, gate.ledger, new Fallback(Fallback.Kind.PASS_THROUGH, 10), new Stamps());
     open.fallback.start(0);
     open.fallback.tick(10);
     remove("a", "b", "c");

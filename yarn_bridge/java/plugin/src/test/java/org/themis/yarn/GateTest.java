@@ -18,7 +18,7 @@ class GateTest {
   private static final ContainerId ID = ContainerId.newContainerId(ApplicationAttemptId.newInstance(APP, 1), 2);
 
   private static Gate gate(Fallback.Kind kind, int leases) {
-    Gate gate = new Gate(new LeaseBook(100), new GpuLedger(), new Fallback(kind, 100));
+    Gate gate = new Gate(new LeaseBook(100), new GpuLedger(), new Fallback(kind, 100), new Stamps());
     gate.fallback.start(0);
     gate.book.start("s");
     gate.book.apply(new LeaseUpdate(1, "s", 1, true,
@@ -52,6 +52,8 @@ class GateTest {
     assertTrue(gate.fits(APP, "n", 1));
 
     Gate open = gate(Fallback.Kind.PASS_THROUGH, 0);
+    open.fallback.tick(Long.MIN_VALUE);
+    assertEquals(Fallback.Mode.WAITING, open.fallback.mode(), "a clock gone back opens nothing");
     open.fallback.tick(100);
     assertTrue(open.fits(APP, "n", 8));
   }

@@ -37,7 +37,7 @@ class GatewayTest {
   }
 
   private Gateway open(Path folder, String startId) {
-    Gate gate = new Gate(new LeaseBook(10), new GpuLedger(), new Fallback(Fallback.Kind.CLOSED, 1_000));
+    Gate gate = new Gate(new LeaseBook(10), new GpuLedger(), new Fallback(Fallback.Kind.CLOSED, 1_000), new Stamps());
     return Gateway.open(folder.toString(), startId, new EntryPoint(startId, gate, new Outbox(10), null, null, null));
   }
 
