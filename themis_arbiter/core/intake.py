@@ -18,8 +18,7 @@ from themis_arbiter.core.events import (
     RmReported,
     Timer,
 )
-from themis_arbiter.core.fluid import FluidApp
-from themis_arbiter.core.kinds import on_lease_end, tell_impossible
+from themis_arbiter.core.kinds import on_lease_end, take_up, tell_impossible
 from themis_arbiter.core.lease import LeaseState
 from themis_arbiter.core.leasing import lose_node, settle
 from themis_arbiter.core.state import ENDED_APPS_KEPT_MAX, State
@@ -148,24 +147,10 @@ def _new_job(state: State, report: JobReport) -> None:
             weight=dict(state.admin.weights).get(report.app_id, report.weight),
             presence_at_arrival=state.presence,
         )
-    was_there = bool(app.job_ids)
     # A job that joins an app which had ended makes it live on; its fair share then re-enters by the added work.
     app = replace(app, job_ids=(*app.job_ids, report.job_id), finish_ms=0, final_status="", fair_finish_ms=None)
     state.apps[report.app_id] = app
-    if was_there:
-        state.redeclare(report.app_id)
-    else:
-        app = state.apps[report.app_id] = state.declared(app)
-        state.fluid.join(
-            FluidApp(
-                app_id=app.app_id,
-                arrival_ms=app.arrival_ms,
-                work=app.told_work,
-                left=app.told_work,
-                parallelism=app.told_parallelism,
-                weight=app.weight,
-            )
-        )
+    take_up(state, report.app_id)
     state.want_round()
 
 
@@ -230,7 +215,7 @@ def _drop_oldest_ended(state: State) -> None:
         if app.fair_finish_ms is None:
             end = state.fluid.forget(app.app_id, state.now_ms)
             if end is not None:
-                state.apps[app.app_id] = replace(app, fair_finish_ms=end)
+                state.apps[app.app_id] = replace(app, fair_finish_ms=end, is_flowing=False)
     if len(ended) <= ENDED_APPS_KEPT_MAX:
         return
     for app in sorted(ended, key=lambda a: (a.finish_ms, a.app_id))[:-ENDED_APPS_KEPT_MAX]:
@@ -316,4 +301,4 @@ def _recount(state: State, touched: Collection[JobId]) -> None:
             state.jobs[job_id] = replace(job, max_gpus=running + job.report.gpus_asked)
     apps = {state.jobs[j].report.app_id for j in touched if j in state.jobs}
     for app_id in sorted(a for a in apps if a in state.live_jobs):
-        state.redeclare(app_id)
+        take_up(state, app_id)

@@ -9,10 +9,12 @@ A protected minimum runtime holds for all kinds: a job that started is renewed u
 """
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
+from themis_arbiter.core.fluid import FluidApp
 from themis_arbiter.core.lease import Lease
 from themis_arbiter.core.state import State
-from themis_arbiter.core.types import GpuMillis, JobId, Millis, OnLeaseEnd
+from themis_arbiter.core.types import AppId, GpuMillis, JobId, Millis, OnLeaseEnd
 from themis_arbiter.core.workload import Job
 
 
@@ -102,3 +104,29 @@ def tell_impossible(state: State, job_ids: Iterable[JobId]) -> None:
         if state.is_live(job_id) and (job_id in state.told or state.jobs[job_id].report.gpus_asked):
             why = why_impossible(state, job_id, sizes)
             state.tell(job_id, f"Themis: not scheduled, because {why}" if why else "")
+
+
+def take_up(state: State, app_id: AppId) -> None:
+    """Let the fluid share know of an app, or of what is another about it.
+
+    An app that asks for what can never be is told of when it can be: it would take a share from the others for nothing.
+    """
+    app = state.apps[app_id]
+    if app.is_flowing:
+        state.redeclare(app_id)
+        return
+    live = [j for j in app.job_ids if state.is_live(j)]
+    if not live or all(why_impossible(state, j) for j in live):
+        return
+    app = state.declared(app)
+    state.apps[app_id] = replace(app, is_flowing=True)
+    state.fluid.join(
+        FluidApp(
+            app_id=app_id,
+            arrival_ms=app.arrival_ms,
+            work=app.told_work,
+            left=app.told_work,
+            parallelism=app.told_parallelism,
+            weight=app.weight,
+        )
+    )

@@ -14,7 +14,7 @@ from themis_arbiter.core.auction.bid import Supply
 from themis_arbiter.core.codec import to_plain
 from themis_arbiter.core.effects import RoundClosed
 from themis_arbiter.core.events import Timer
-from themis_arbiter.core.kinds import is_protected, never_rooms, take_never_room, tell_impossible, work_lost_by_moving
+from themis_arbiter.core.kinds import is_protected, never_rooms, take_never_room, take_up, tell_impossible, work_lost_by_moving
 from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState
 from themis_arbiter.core.leasing import drain
 from themis_arbiter.core.observing import gpus_in_use, would_move
@@ -200,6 +200,8 @@ def _tell_of_new_topology(state: State) -> None:
     if seen[0] is not state.told_of[0] or seen[1] != state.told_of[1]:
         state.told_of = seen
         tell_impossible(state, list(state.jobs))
+        for app_id in [a for a, app in state.apps.items() if not app.has_ended and not app.is_flowing]:
+            take_up(state, app_id)
 
 
 def _offered_to_a_looker_on(state: State, ends_at: Millis | None) -> Offered:
@@ -243,7 +245,7 @@ def _market(state: State, offered: Offered) -> Market:
                 jobs.append(market_job)
                 if limits := _room(state, job, offered):
                     room[job_id] = limits
-        if jobs:
+        if jobs and (app.is_flowing or any(j.held or j.ending for j in jobs)):
             apps.append(
                 MarketApp(
                     app_id=app_id,

@@ -212,7 +212,7 @@ class State:
         """Let the fluid share know where the app's work or parallelism is another than it was told."""
         before = self.apps[app_id]
         app = self.declared(before)
-        if app is not before:
+        if app is not before and before.is_flowing:
             self.apps[app_id] = app
             self.fluid.redeclare(app_id, app.told_work, app.told_parallelism, self.now_ms)
 

@@ -76,7 +76,7 @@ def status(arbiter: Arbiter, now_ms: Millis) -> StatusView:
     """The arbiter as a whole."""
     state = arbiter.state
     now_ms = max(now_ms, state.now_ms)
-    live = [a for a in state.apps.values() if not a.has_ended]
+    live = [a for a in state.apps.values() if not a.has_ended and a.is_flowing]
     views = nodes_of(state)
     return StatusView(
         epoch=state.epoch,

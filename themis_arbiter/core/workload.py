@@ -121,6 +121,7 @@ class App:
     ended_service: GpuMillis = 0.0  # GPU time of its jobs that are over
     told_work: GpuMillis = 0.0  # work and parallelism that the fluid model was last told
     told_parallelism: float = 0.0
+    is_flowing: bool = False  # the fluid share knows of it: not while all that it asks for is impossible
 
     @property
     def has_ended(self) -> bool:

@@ -29,6 +29,7 @@ from themis_arbiter.core.kinds import work_lost_by_moving
 from themis_arbiter.core.lease import Cause
 from themis_arbiter.core.settings import QueueRule
 from themis_arbiter.core.types import OnLeaseEnd
+from themis_arbiter.core.views_of import status
 
 
 def only_drain(effects: list[Effect]) -> RequestDrain:
@@ -136,6 +137,9 @@ def test_who_asks_for_what_can_never_be_is_told_at_once_and_others_go_on() -> No
     assert "no node has more than 4" in texts["wide"]
     bench.wake(600, Timer.ROUND)
     assert bench.states() == {"ok": ["granted"]}
+    # Nobody's share is smaller for them, and they are nobody's largest rho.
+    assert set(bench.arbiter.state.fluid.fair_finishes()) == {"ok"}
+    assert status(bench.arbiter, 10**9).max_rho == pytest.approx(10**9 / 1e6)
     # A node is added: it can be now, and that is told too.
     bigger = replace(NODES[0], node="n2", gpus=8)
     bench.at(700, RmReported(at_ms=700, start_id="s1", nodes=(bigger,)))

@@ -1,7 +1,7 @@
 """The default policy, first form: an auction among the urgent, leftovers by shortest remaining service.
 
-Offers go to apps with an urgent job (regret above 1.05), at most `BIDDERS_MAX` of them, the shortest fair time first; they
-are sold by partial allocation with hidden payments. What they leave goes out by the guard's rule (mechanism.md, section 6).
+Offers go to the worst-off half of the apps with an urgent job (regret above 1.05), at most `BIDDERS_MAX` of them; they are
+sold by partial allocation with hidden payments. What they leave goes out by the guard's rule (mechanism.md, section 6).
 Recall comes with the fairness work.
 
 An auction costs work that rises steeply with its size, and a round must not hold up a big cluster. So the search is bounded
@@ -17,8 +17,10 @@ from themis_arbiter.core.policies.base import Decision, Market, MarketApp
 from themis_arbiter.core.policies.guard import Standing, standing
 from themis_arbiter.core.policies.handout import in_order
 from themis_arbiter.core.policies.record import auction_record, hand_out_for
+from themis_arbiter.core.types import AppId
 
 BIDDERS_MAX: Final = 16  # apps that one auction is held among
+BIDDERS_MIN: Final = 2  # where so many are urgent: a bidder alone is forced into bad places
 # Nodes of the search for winners: so many over the GPUs on offer, within these bounds. Most auctions need a few hundred.
 NODES_TIMES_GPUS: Final = 200_000
 NODES_MIN: Final = 4_000
@@ -55,8 +57,17 @@ class ThemisPolicy:
 
 
 def bidders(market: Market, stand: Standing) -> list[MarketApp]:
-    """Apps with an urgent job that could use a GPU on offer, in order of id; those of shortest fair time if too many."""
+    """The worst-off half of the apps with an urgent job that could use a GPU on offer, two at least; in order of id.
+
+    Among all of the urgent the product of values starves those who have waited longest: the longer an app waits, the less a
+    GPU changes its rho, so the less it bids (mechanism.md, section 5, "elapsed term"). Who is asked is therefore decided by
+    need, and only what each of these gets by bids.
+    """
     most = len(market.supply.gpus)
-    able = {j.app_id for j in stand.order if j.job_id in stand.urgent and j.can_gain and j.gang - len(j.held) <= most}
-    chosen = sorted((a for a in market.apps if a.app_id in able), key=lambda a: (a.t_independent_ms, a.app_id))
-    return sorted(chosen[:BIDDERS_MAX], key=lambda a: a.app_id)
+    worst: dict[AppId, float] = {}
+    for job in stand.order:
+        if job.job_id in stand.urgent and job.can_gain and job.gang - len(job.held) <= most:
+            worst[job.app_id] = max(worst.get(job.app_id, 0.0), stand.regrets[job.job_id])
+    asked = min(BIDDERS_MAX, max(BIDDERS_MIN, -(-len(worst) // 2)))
+    chosen = set(sorted(worst, key=lambda a: (-worst[a], a))[:asked])
+    return [a for a in market.apps if a.app_id in chosen]

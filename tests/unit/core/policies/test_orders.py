@@ -141,13 +141,15 @@ def test_themis_without_anybody_urgent_is_the_guard() -> None:
     assert got(themis) == {"a/1": 2, "b/1": 2}
 
 
-def test_themis_limits_the_bidders_to_those_of_shortest_fair_time() -> None:
-    topology = cluster(*((f"m{k}", "r0", 4) for k in range(10)))
-    apps = [app(job(f"a{k:02}/1", 9, gang=2), t_independent_ms=(1.0 + (7 * k % 20) / 10) * HOUR) for k in range(20)]
+@pytest.mark.parametrize(("urgent", "asked"), [(3, 2), (20, 10), (40, 16)])
+def test_themis_asks_the_worst_off_half_and_not_too_many(urgent: int, asked: int) -> None:
+    topology = cluster(*((f"m{k}", "r0", 4) for k in range(20)))
+    apps = [app(job(f"a{k:02}/1", 9, gang=2), t_independent_ms=(1.0 + (7 * k % urgent) / urgent) * HOUR) for k in range(urgent)]
     decision = make_policy("themis").decide(market(topology, *apps))
-    shortest = sorted(apps, key=lambda a: a.t_independent_ms)[:16]
-    assert [b["app_id"] for b in decision.record["bids"]] == sorted(a.app_id for a in shortest)
-    assert len(got(decision)) == 20  # the others are served after the auction
+    # All wait alike and have as much to do, so the one with the shortest fair time is the worst off.
+    worst = sorted(apps, key=lambda a: a.t_independent_ms)[:asked]
+    assert [b["app_id"] for b in decision.record["bids"]] == sorted(a.app_id for a in worst)
+    assert len(got(decision)) == urgent  # the others are served after the auction
 
 
 @pytest.mark.parametrize("name", sorted(POLICIES))
