@@ -175,9 +175,9 @@ def test_the_work_of_an_auction_is_bounded_by_the_gpus_on_offer() -> None:
     topology = cluster(*((f"m{k}", f"r{k % 4}", 4) for k in range(24)))
     gangs = (1, 2, 3, 5, 6, 7)
     apps = []
-    for k in range(16):
+    for k in range(32):
         gang = [gangs[(k + i) % 6] for i in range(3)]
-        jobs = [job(f"a{k:02}/{i}", 3 + k, gang=g, wanted=3 * g, model="slow") for i, g in enumerate(gang)]
+        jobs = [job(f"a{k:02}/{i}", 3 + k % 16, gang=g, wanted=3 * g, model="slow") for i, g in enumerate(gang)]
         apps.append(app(*jobs, t_independent_ms=0.5 * HOUR))
     record = make_policy("themis").decide(market(topology, *apps)).record
     assert len(record["bids"]) == 16
