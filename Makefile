@@ -64,7 +64,8 @@ else
 endif
 
 $(PLUGIN_STAMP): $(JAVA_SOURCES)
-	@$(MVN) -q package -DskipTests
+	@# Maven resets colours even where it uses none.
+	@$(MVN) -q package -DskipTests 2>&1 | sed 's/\x1b\[[0-9;]*m//g' | grep -v '^$$' || test $${PIPESTATUS[0]} -eq 0
 	@mkdir -p $(@D); touch $@
 
 # Where Java is missing, what needs it is left out with a line that says so, instead of failing.

@@ -40,6 +40,7 @@ RUN_S_MAX: Final = 300.0  # for the apps; then the run counts as failed
 ATTACH_S_MAX: Final = 60.0
 POLL_S: Final = 0.5
 TELL_S: Final = 3.0
+TOLD_MAX: Final = 100  # ended processes that somebody who stays is told of
 SETTLE_S: Final = 1.5  # after the last app: its last leases end, and the journal is written
 JAVA_PACKAGES: Final = {"javac": "openjdk-17-jdk-headless", "mvn": "maven"}
 INTERRUPTED: Final = 130
@@ -195,13 +196,25 @@ def run_once(run_dir: Path, *, is_kept: bool, is_json: bool, is_simulated: bool)
             print(document, flush=True)
         if is_kept:
             print("everything stays up until Ctrl-C", file=out, flush=True)
-            with suppress(KeyboardInterrupt):
-                while True:
-                    stage.check()
-                    time.sleep(POLL_S)
+            stay_up(stage, out)
     finally:
         stage.stop()
     return NOT_SO if account.problems else DONE
+
+
+def stay_up(stage: Stage, out: TextIO) -> None:
+    """Until Ctrl-C; a process that ends is told of, and the others go on: killing one is what people stay to try."""
+    told: set[str] = set()
+    with suppress(KeyboardInterrupt):
+        while True:
+            try:
+                stage.check()
+            except (ChildError, LocalYarnError) as err:
+                text = str(err).partition("\n")[0]
+                if text not in told and len(told) < TOLD_MAX:
+                    told.add(text)
+                    print(f"{text}; the rest stays up", file=out, flush=True)
+            time.sleep(POLL_S)
 
 
 def tell_account(account: Account, more: Mapping[str, Any], out: TextIO) -> None:

@@ -56,6 +56,9 @@ def run(arguments: Sequence[str] | None = None) -> int:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NOT_SO
+    except OSError as problem:
+        click.echo(f"themis: cannot write the output: {problem.strerror}", err=True)
+        return NOT_SO
     return result if isinstance(result, int) else DONE
 
 

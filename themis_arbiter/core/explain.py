@@ -16,11 +16,14 @@ GONE_STATUS = "UNKNOWN"  # of a job that the ResourceManager stopped naming
 
 
 def explain(arbiter: Arbiter, app_id: AppId, now_ms: Millis) -> tuple[str, ...] | None:
-    """The sentences about an app; None where no such app is known."""
+    """The sentences about an app, by its id or one of its jobs' ids; None where neither is known."""
     state = arbiter.state
     app = state.apps.get(app_id)
+    if app is None and app_id in state.jobs:  # an application's id, which is what YARN shows people
+        app = state.apps.get(state.jobs[app_id].report.app_id)
     if app is None:
         return None
+    app_id = app.app_id
     now_ms = max(now_ms, state.now_ms)
     view = app_view(state, app, now_ms)
     lines = [

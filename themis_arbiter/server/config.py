@@ -266,6 +266,12 @@ def _contradictions(parsed: Mapping[str, Any], sources: Mapping[str, str]) -> It
             f"+ restart_cost {show_duration(cost)}, so nothing would be left to compute in; "
             "write a longer lease, or a shorter notice or restart_cost"
         )
+    debounce = parsed.get("debounce")
+    if lease is not None and debounce is not None and debounce >= lease > 0:
+        yield (
+            f"{sources['debounce']}: debounce: {show_duration(debounce)} is not shorter than lease {show_duration(lease)}: "
+            "free GPUs would wait longer than a lease for a round; write a shorter one"
+        )
     grpc, http = parsed.get("grpc_address"), parsed.get("http_address")
     if grpc is not None and grpc == http and grpc.port:
         yield f"{sources['http_address']}: http_address: {http} is grpc_address too; give each a port of its own"
