@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.chaos.rm_log import Container, GateLease, RmLog
-from tests.chaos.stage import HEARTBEAT_MS, LEASE_MS
+from tests.chaos.stage import HEARTBEAT_MS, LEASE_MS, NOTICE_MS
 from themis_arbiter.core.codec import untagged
 from themis_arbiter.core.effects import GrantGpus, LeaseMoved
 from themis_arbiter.core.events import EpochAcquired
@@ -102,6 +102,8 @@ class Endings:
             return "its lease was valid"
         lease = due[-1]
         self._spent.add(lease.lease_id)
+        if lease.notice_ms is not None and 2 * lease.notice_ms < NOTICE_MS:
+            return f"the end of {lease.lease_id} was told {lease.notice_ms} ms before it came"
         if container.end == "KILLED" and lease.deadline_ms is not None and ended_ms < lease.deadline_ms - CLOCK_MS:
             return f"killed {lease.deadline_ms - ended_ms} ms before the end of {lease.lease_id}"
         return ""

@@ -59,6 +59,7 @@ class GateLease:
     granted_ms: Millis
     drained_ms: Millis | None = None
     deadline_ms: Millis | None = None
+    notice_ms: Millis | None = None  # that its holder had when the gate first heard of its drain
     removed_ms: Millis | None = None
 
     @property
@@ -177,14 +178,16 @@ class RmLog:
         )
         match kind:
             case "drained":
-                deadline_ms = at_ms + int(match[7])
-                known = replace(known, drained_ms=known.drained_ms or at_ms, deadline_ms=deadline_ms)
+                kill_in_ms = int(match[7])
+                notice_ms = kill_in_ms if known.notice_ms is None else known.notice_ms
+                first_ms = known.drained_ms or at_ms
+                known = replace(known, drained_ms=first_ms, deadline_ms=at_ms + kill_in_ms, notice_ms=notice_ms)
             case "listed as draining":
                 known = replace(known, drained_ms=known.drained_ms or at_ms)
             case "removed":
                 known = replace(known, removed_ms=at_ms)
             case _:
-                known = replace(known, drained_ms=None, deadline_ms=None, removed_ms=None)
+                known = replace(known, drained_ms=None, deadline_ms=None, notice_ms=None, removed_ms=None)
         self.leases[lease_id] = known
         if known.removed_ms is None:
             self.in_gate[lease_id] = known

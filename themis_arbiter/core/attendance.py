@@ -19,8 +19,9 @@ from themis_arbiter.core.types import GrantId, JobId, NodeName
 def on_shows(state: State) -> None:
     """The time to show up has come for some jobs: gangs that are not whole and GPUs that nobody uses go back."""
     for job_id in sorted(j for j, at in state.gang_deadlines.items() if at <= state.now_ms):
-        del state.gang_deadlines[job_id]
-        if state.rm is None or state.now_ms < state.rm.trusted_ms:
+        late_ms = state.now_ms - state.gang_deadlines.pop(job_id)
+        # Woken late, after a stop, there may be reports that nobody has read yet.
+        if state.rm is None or state.now_ms < state.rm.trusted_ms or late_ms > state.settings.debounce_ms:
             _look_again(state, job_id)
             continue
         job = state.jobs.get(job_id)

@@ -20,7 +20,7 @@ from themis_arbiter.core.events import (
 )
 from themis_arbiter.core.kinds import on_lease_end, take_up, tell_impossible
 from themis_arbiter.core.lease import LeaseState
-from themis_arbiter.core.leasing import lose_node, settle
+from themis_arbiter.core.leasing import hear_drains, lose_node, settle
 from themis_arbiter.core.state import ENDED_APPS_KEPT_MAX, State
 from themis_arbiter.core.types import AppId, JobId, Millis, NodeName, OnLeaseEnd
 from themis_arbiter.core.workload import App, Job
@@ -31,6 +31,7 @@ def on_rm_reported(state: State, event: RmReported) -> None:
     if state.rm is None or event.start_id != state.rm.start_id:
         return
     state.rm.applied_seq = max(state.rm.applied_seq, event.update_seq)
+    hear_drains(state)
     if event.nodes or event.is_full:
         _take_nodes(state, event)
     for report in event.jobs:

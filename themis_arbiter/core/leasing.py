@@ -290,7 +290,7 @@ def on_attached(state: State, event: RmAttached | UpdateRefused) -> None:
         state.rm = RmLink(event.start_id, trusted_ms=trusted_ms)
         state.last_start_id = event.start_id
         state.told.clear()
-        _hold_past_ends(state)
+        hold_past_ends(state, state.now_ms + state.settings.notice_ms, state.next_end())
     state.persist(syncs_start_id=event.start_id)
 
 
@@ -306,19 +306,34 @@ def on_detached(state: State, event: RmDetached) -> None:
         state.rm = None
 
 
-def _hold_past_ends(state: State) -> None:
-    """Leases that ended (or are about to) while nobody could be told go on to a grid point: work is spread, not ends."""
-    late = [
-        x
-        for x in state.ledger
-        if x.state in (LeaseState.GRANTED, LeaseState.ACTIVE) and x.end_ms <= state.now_ms + state.settings.notice_ms
-    ]
+def hold_past_ends(state: State, until_ms: Millis, end_ms: Millis) -> None:
+    """Leases that end by `until_ms` go on to a grid point, since nobody could be told in time: work is spread, not ends."""
+    able = (LeaseState.GRANTED, LeaseState.ACTIVE)
     moved = [
-        state.moved(state.ledger.move(x.lease_id, LeaseInput.RENEWED, state.now_ms, Cause.RECOVERY, end_ms=state.next_end()))
-        for x in late
+        state.moved(state.ledger.move(x.lease_id, LeaseInput.RENEWED, state.now_ms, Cause.RECOVERY, end_ms=end_ms))
+        for x in [x for x in state.ledger if x.state in able and x.end_ms <= until_ms]
     ]
     if moved:
         state.persist(puts=moved)
+
+
+def is_notice_enough(state: State, left_ms: Millis) -> bool:
+    """Whether so little time will do for a holder's notice: what is a little late shortens it, what is very late does not."""
+    return 2 * left_ms >= state.settings.notice_ms
+
+
+def hear_drains(state: State) -> None:
+    """Note which drains the gate has applied by now: their holders have been told to go."""
+    applied = state.rm.applied_seq if state.rm is not None else 0
+    state.heard.update(i for i, seq in state.drain_seq.items() if seq <= applied)
+
+
+def _told_deadline(state: State, lease: Lease) -> Millis:
+    """By when a draining lease's holder must be gone. Where it may never have heard of it, it gets its notice now."""
+    deadline_ms = state.deadlines.get(lease.lease_id, lease.end_ms)
+    if lease.lease_id in state.heard or is_notice_enough(state, deadline_ms - state.now_ms):
+        return deadline_ms
+    return state.now_ms + state.settings.notice_ms
 
 
 def _sync(state: State) -> None:
@@ -333,7 +348,8 @@ def _sync(state: State) -> None:
     for lease in leases:
         if lease.state is LeaseState.DRAINING:
             state.drain_seq[lease.lease_id] = state.update_seq
-            drains.append((lease.lease_id, state.deadlines.setdefault(lease.lease_id, lease.end_ms)))
+            state.deadlines[lease.lease_id] = _told_deadline(state, lease)
+            drains.append((lease.lease_id, state.deadlines[lease.lease_id]))
     state.emit(
         SyncLeases(
             epoch=state.epoch,

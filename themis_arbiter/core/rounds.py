@@ -16,7 +16,7 @@ from themis_arbiter.core.effects import RoundClosed
 from themis_arbiter.core.events import Timer
 from themis_arbiter.core.kinds import is_protected, never_rooms, take_never_room, take_up, tell_impossible, work_lost_by_moving
 from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState
-from themis_arbiter.core.leasing import drain
+from themis_arbiter.core.leasing import drain, hold_past_ends, is_notice_enough
 from themis_arbiter.core.observing import gpus_in_use, would_move
 from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
 from themis_arbiter.core.state import State
@@ -54,12 +54,27 @@ def on_round(state: State) -> None:
 
 
 def on_grid(state: State) -> None:
-    """The round of a grid end, held a notice before it; then wait for the next."""
+    """The round of a grid end, held a notice before it; then wait for the next.
+
+    An arbiter that was stopped, or on a machine that was, wakes late: what ended meanwhile ends with the next grid end, and
+    where that is so near that losers would have no notice, nobody loses and all go on to the end after it.
+    """
     lease_ms = state.settings.lease_ms
     end = -(-state.now_ms // lease_ms) * lease_ms  # with a notice of 0 it is now
-    if end - state.now_ms <= state.settings.notice_ms:
-        _hold(state, ends_at=end)
+    left = end - state.now_ms
+    if is_heard(state):
+        if not is_notice_enough(state, left):
+            hold_past_ends(state, end, state.next_end())
+        else:
+            hold_past_ends(state, state.now_ms - 1, end)
+            if left <= state.settings.notice_ms:
+                _hold(state, ends_at=end)
     set_grid_timer(state)
+
+
+def is_heard(state: State) -> bool:
+    """Whether somebody could carry out what a round decides."""
+    return state.rm is not None and state.rm.is_known and state.rm.is_synced
 
 
 def set_grid_timer(state: State) -> None:
@@ -70,8 +85,8 @@ def set_grid_timer(state: State) -> None:
 
 
 def _hold(state: State, *, ends_at: Millis | None) -> None:
-    if state.rm is None or not (state.rm.is_known and state.rm.is_synced):
-        return  # nobody could carry out what a round decides; leases are held past their ends
+    if not is_heard(state):
+        return  # leases are held past their ends
     _tell_of_new_topology(state)
     if state.admin.is_paused:
         _renew(state, _ending(state, ends_at).values(), Cause.PROTECTED)

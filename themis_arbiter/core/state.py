@@ -76,6 +76,7 @@ class State:
     persisted: set[LeaseId] = field(default_factory=set)  # new leases that are stored but not yet granted
     drain_seq: dict[LeaseId, int] = field(default_factory=dict)  # which update told the gate to drain them
     deadlines: dict[LeaseId, Millis] = field(default_factory=dict)  # of drains
+    heard: set[LeaseId] = field(default_factory=set)  # draining leases whose drain a gate has applied
     gang_deadlines: dict[JobId, Millis] = field(default_factory=dict)  # by when what was granted must be used
     timers: dict[Timer, Millis] = field(default_factory=dict)
     rounds: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT_MAX))
@@ -159,6 +160,7 @@ class State:
             for book in (self.drain_seq, self.deadlines):
                 book.pop(moved.after.lease_id, None)
             self.persisted.discard(moved.after.lease_id)
+            self.heard.discard(moved.after.lease_id)
             self.count(moved.after.app_id, ended=1)
         return moved.after
 

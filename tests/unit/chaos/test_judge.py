@@ -95,6 +95,15 @@ def test_a_kill_before_the_leases_end_is_found_and_a_release_is_none(tmp_path: P
     assert Endings().unexplained(read(tmp_path, *leases, *starts(2, 2), ends(7, 2, "RELEASED")), {JOB}) == []
 
 
+def test_an_end_that_is_told_too_late_is_found_but_not_one_that_is_told_again(tmp_path: Path) -> None:
+    granted = gate(1, "granted", "L1", 1)
+    late = [granted, gate(6, "drained", "L1", 2, 0)]
+    (found,) = Endings().unexplained(read(tmp_path, *late, *starts(2, 2), ends(6.2, 2)), {JOB})
+    assert "the end of L1 was told 0 ms before it came" in found
+    again = [granted, gate(6, "drained", "L1", 2, 3_000), gate(9, "drained", "L1", 3, 0)]
+    assert Endings().unexplained(read(tmp_path, *again, *starts(2, 2), ends(9.2, 2)), {JOB}) == []
+
+
 def test_a_container_that_a_restarted_resource_manager_never_hears_of_is_lost(tmp_path: Path) -> None:
     log = read(tmp_path, gate(1, "granted", "L1", 1), *starts(2, 2), *starts(2, 3), LISTENS, *starts(9, 3))
     assert log.awaited == {container(2)}
