@@ -81,7 +81,7 @@ def test_faults_break_no_invariant_and_all_finish_when_they_stop(seed: int) -> N
     nodes = sorted(world.gpus_of_node)
     for _ in range(chance.randint(1, 6)):
         world.run_until(world.clock.at_ms + chance.randrange(100, 30_000))
-        match chance.choice(["crash", "rm", "store", "node"]):
+        match chance.choice(["crash", "rm", "store", "node", "freeze"]):
             case "crash":
                 world.crash()
                 world.run_until(world.clock.at_ms + chance.randrange(0, 40_000))
@@ -90,6 +90,8 @@ def test_faults_break_no_invariant_and_all_finish_when_they_stop(seed: int) -> N
                 world.cluster.restart()
             case "store":
                 world.store.refuse = chance.randint(1, 4)
+            case "freeze":
+                world.freeze(chance.randrange(1_000, 60_000))
             case _:
                 node = chance.choice(nodes)
                 world.cluster.lose_node(node)
@@ -97,6 +99,8 @@ def test_faults_break_no_invariant_and_all_finish_when_they_stop(seed: int) -> N
                 world.cluster.restore_node(node)
     world.run_to_end(ENOUGH_MS)
     assert_all_done_and_books_closed(world)
+    # Whatever came late, nobody is told to go in the moment in which it is taken.
+    assert all(2 * notice_ms >= world.settings.notice_ms for notice_ms in world.rounds.notices_ms), world.rounds.notices_ms
 
 
 def test_a_crash_keeps_leases_their_ids_and_their_ends() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from themis_arbiter.adapters.journal import MemoryJournal
 from themis_arbiter.adapters.memory_store import MemoryDisk, MemoryStore
-from themis_arbiter.core.effects import Effect, RoundClosed
+from themis_arbiter.core.effects import Effect, RequestDrain, RoundClosed
 from themis_arbiter.core.events import Batch, Event, Woke
 from themis_arbiter.core.machine import Arbiter
 from themis_arbiter.core.settings import Settings
@@ -66,12 +66,14 @@ class FlakyStore(MemoryStore):
 
 @dataclass
 class Rounds:
-    """An observer that keeps decision records."""
+    """An observer that keeps decision records, and how long before its deadline each drain was told."""
 
     records: list[dict[str, Any]] = field(default_factory=list)
+    notices_ms: list[Millis] = field(default_factory=list)
 
-    def observe(self, _event: Event, effects: tuple[Effect, ...]) -> None:
+    def observe(self, event: Event, effects: tuple[Effect, ...]) -> None:
         """Look at one step."""
+        self.notices_ms += [e.deadline_ms - event.at_ms for e in effects if isinstance(e, RequestDrain)]
         self.records += [dict(e.record) for e in effects if isinstance(e, RoundClosed)]
 
 
@@ -115,6 +117,13 @@ class World:
         """The arbiter's process ends without a word."""
         self._link.detach()
         self._queue.clear()
+
+    def freeze(self, for_ms: Millis) -> None:
+        """The arbiter's process is stopped for a while; when it goes on, its timers ring before it reads what has come."""
+        self.clock.at_ms += for_ms
+        self.cluster.advance(self.clock.at_ms)
+        while (timer := self.timers.pop_due(self.clock.at_ms)) is not None:
+            self.driver.handle(Woke(at_ms=self.clock.at_ms, timer=timer))
 
     def run_until(self, until_ms: Millis) -> None:
         """Let time pass."""

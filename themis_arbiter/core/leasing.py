@@ -205,9 +205,12 @@ def _after_commit(
         if seq is not None and state.rm is not None:
             state.emit(WithdrawLeases(epoch=state.epoch, start_id=state.rm.start_id, seq=seq, lease_ids=withdrawals))
     by_deadline: dict[Millis, list[LeaseId]] = {}
-    for lease_id, deadline_ms in drains:
-        if state.ledger.get(lease_id) is not None:
-            by_deadline.setdefault(deadline_ms, []).append(lease_id)
+    for lease_id, _ in drains:
+        lease = state.ledger.get(lease_id)
+        if lease is not None:
+            # The store may have taken long.
+            state.deadlines[lease_id] = _told_deadline(state, lease)
+            by_deadline.setdefault(state.deadlines[lease_id], []).append(lease_id)
     for deadline_ms, ids in sorted(by_deadline.items()):
         _tell_drain(state, tuple(ids), deadline_ms)
     touched: dict[tuple[JobId, GrantId], None] = {}
