@@ -76,7 +76,10 @@ class Part:
     def terminate(self, timeout_s: float) -> int:
         """SIGTERM; the exit status. Fails where it takes longer."""
         self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(timeout_s)
+        try:
+            return self.process.wait(timeout_s)
+        finally:
+            self.end()
 
     def end(self) -> None:
         """Gone, whatever it takes."""
@@ -158,8 +161,7 @@ def effects_of(line: str) -> list[dict[str, Any]]:
     """The ContainerLost effects of a journal's effects line."""
     if ContainerLost.__name__ not in line:
         return []
-    effects = json.loads(line)["effects"]
-    return [dict(e[ContainerLost.__name__]) for e in effects if ContainerLost.__name__ in e]
+    return [dict(e) for e in json.loads(line)["effects"] if e["type"] == ContainerLost.__name__]
 
 
 @contextmanager
