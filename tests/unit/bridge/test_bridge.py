@@ -13,9 +13,10 @@ from tests.support.fake_gateway import FakePlugin, FakePy4JServer
 from tests.support.serving import Serving, lease, serve
 from themis_arbiter.core.effects import GrantGpus, SyncLeases
 from themis_arbiter.core.events import RmAttached, RmDetached, RmReported, UpdateRefused
+from themis_arbiter.gen.themis.v1 import cluster_pb2 as pb
 from yarn_bridge import daemon, relay
 from yarn_bridge.daemon import BACKOFF_S_MAX, Backoff, Bridge, parse_arbiters
-from yarn_bridge.gateway import InsecureGatewayError
+from yarn_bridge.gateway import GatewayError, InsecureGatewayError
 from yarn_bridge.wire import Teller
 
 
@@ -248,3 +249,17 @@ def test_a_session_that_ends_before_it_began_says_so(serving: Serving, plugin: F
         session.end("stopped")
         assert session.run() == "stopped"
     assert serving.engine.events == []
+
+
+def test_an_arbiter_that_takes_nothing_ends_the_session(
+    serving: Serving, plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "OUTGOING_S", 0.2)
+    with serving.channel() as channel:
+        teller = Teller(logging.getLogger("test"))
+        session = relay.Relay(reports=plugin, leases=plugin, channel=channel, start_id=plugin.start_id, teller=teller)
+        for _ in range(relay.OUTGOING_MAX):
+            session._put(pb.BridgeMessage())
+        with pytest.raises(GatewayError, match="took no message"):  # and with the session go the queue and what is in it
+            session._put(pb.BridgeMessage())
+        session.end("stuck")
