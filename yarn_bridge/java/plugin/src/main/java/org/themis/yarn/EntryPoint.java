@@ -59,7 +59,7 @@ public class EntryPoint {
   public byte[] snapshot() throws IOException, InterruptedException {
     Stamps.Stamp stamp = gate.stamps.current();
     toldStamp = stamp;
-    return reader.snapshot(startId, outbox.seq(), stamp);
+    return reader.snapshot(startId, outbox.seq(), stamp, outbox.ended(Outbox.Kind.APPLICATION));
   }
 
   /**

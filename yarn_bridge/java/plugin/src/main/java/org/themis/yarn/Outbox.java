@@ -104,6 +104,24 @@ class Outbox {
     }
   }
 
+  /** What has ended and is not forgotten yet, oldest first. */
+  List<Entry> ended(Kind kind) throws InterruptedException {
+    lockToRead();
+    try {
+      takeIn();
+      List<Entry> entries = new ArrayList<>();
+      for (Entry entry : bySeq.values()) {
+        if (entry.kind == kind && entry.tombstone != null) {
+          entries.add(entry);
+        }
+      }
+      return entries;
+    } finally {
+      lock.unlock();
+      settle();
+    }
+  }
+
   /** Ends the waits that are on: there is something to tell that is no entity's change. Never waits. */
   void poke() {
     pokes.incrementAndGet();

@@ -68,8 +68,11 @@ class StateReader {
     this.ledger = ledger;
   }
 
-  /** Everything alive. {@code seq} must have been read before: what changes meanwhile is then told again. */
-  byte[] snapshot(String startId, long seq, Stamps.Stamp stamp) throws IOException {
+  /**
+   * Everything alive, and the applications that {@code ended}: a reader that was away would else never learn how.
+   * {@code seq} must have been read before: what changes meanwhile is then told again.
+   */
+  byte[] snapshot(String startId, long seq, Stamps.Stamp stamp, List<Outbox.Entry> ended) throws IOException {
     return Wire.bytes(json -> {
       writeHead(json, startId, seq, true, false);
       writeStamp(json, stamp);
@@ -81,6 +84,9 @@ class StateReader {
       json.writeArrayFieldStart("applications");
       for (ApplicationId id : scheduler.getSchedulerApplications().keySet()) {
         writeApplication(json, id, null);
+      }
+      for (Outbox.Entry entry : ended) {
+        writeApplication(json, ApplicationId.fromString(entry.id), (EndedApplication) entry.tombstone);
       }
       json.writeEndArray();
       json.writeArrayFieldStart("containers");

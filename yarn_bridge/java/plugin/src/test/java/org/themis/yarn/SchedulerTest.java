@@ -403,7 +403,10 @@ class SchedulerTest {
     told = JSON.readTree(scheduler().entryPoint().changes(told.get("seq").longValue(), 0));
     assertEquals("FINISHED", told.at("/applications/0/state").textValue());
     assertEquals("SUCCEEDED", told.at("/applications/0/final_status").textValue());
-    assertEquals(0, snapshot().get("applications").size());
+    JsonNode snapshot = snapshot();
+    assertEquals(1, snapshot.get("applications").size(), "who was away learns of it too");
+    assertEquals("SUCCEEDED", snapshot.at("/applications/0/final_status").textValue());
+    assertTrue(snapshot.at("/applications/0/finish_rm_ms").longValue() > 0);
     nm2.unRegisterNode();
     rm.drainEvents();
     told = JSON.readTree(scheduler().entryPoint().changes(told.get("seq").longValue(), 0));
