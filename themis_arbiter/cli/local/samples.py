@@ -58,7 +58,7 @@ SAMPLES: Final = (
     Sample(name="train-wide", user="alice", gpus_max=8, steps=800, step_ms=400),
     Sample(name="train-gang", user="bob", gpus_max=4, gang=4, steps=100, step_ms=500),
     Sample(name="shell", user="dave", gpus_max=2, command="sleep 8", command_s=8),
-    Sample(name="train-late", user="carol", gpus_max=6, steps=400, step_ms=400, submit_after_s=18.0, is_late=True),
+    Sample(name="train-late", user="carol", gpus_max=8, steps=400, step_ms=400, submit_after_s=18.0, is_late=True),
 )
 
 

@@ -20,7 +20,7 @@ from themis_arbiter.core.policies.record import auction_record, hand_out_for
 from themis_arbiter.core.types import AppId
 
 BIDDERS_MAX: Final = 16  # apps that one auction is held among
-BIDDERS_MIN: Final = 2  # where so many are urgent: a bidder alone is forced into bad places
+BIDDERS_MIN: Final = 3  # where so many are urgent: a bidder alone is forced into bad places, and two seldom compete
 # Nodes of the search for winners: so many over the GPUs on offer, within these bounds. Most auctions need a few hundred.
 NODES_TIMES_GPUS: Final = 200_000
 NODES_MIN: Final = 4_000
@@ -57,7 +57,7 @@ class ThemisPolicy:
 
 
 def bidders(market: Market, stand: Standing) -> list[MarketApp]:
-    """The worst-off half of the apps with an urgent job that could use a GPU on offer, two at least; in order of id.
+    """The worst-off half of the apps with an urgent job that could use a GPU on offer, three at least; in order of id.
 
     Among all of the urgent the product of values starves those who have waited longest: the longer an app waits, the less a
     GPU changes its rho, so the less it bids (mechanism.md, section 5, "elapsed term"). Who is asked is therefore decided by

@@ -141,7 +141,7 @@ def test_themis_without_anybody_urgent_is_the_guard() -> None:
     assert got(themis) == {"a/1": 2, "b/1": 2}
 
 
-@pytest.mark.parametrize(("urgent", "asked"), [(3, 2), (20, 10), (40, 16)])
+@pytest.mark.parametrize(("urgent", "asked"), [(5, 3), (20, 10), (40, 16)])
 def test_themis_asks_the_worst_off_half_and_not_too_many(urgent: int, asked: int) -> None:
     topology = cluster(*((f"m{k}", "r0", 4) for k in range(20)))
     apps = [app(job(f"a{k:02}/1", 9, gang=2), t_independent_ms=(1.0 + (7 * k % urgent) / urgent) * HOUR) for k in range(urgent)]
