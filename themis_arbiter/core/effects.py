@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from themis_arbiter.core.events import AdminVerb, Batch, EndCause, Timer
 from themis_arbiter.core.lease import Cause, Lease, LeaseState
 from themis_arbiter.core.types import AppId, Epoch, JobId, LeaseId, Millis, NodeName, RoundNo
+from themis_arbiter.core.value import value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +113,7 @@ class WakeAt:
     at_ms: Millis
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class LeaseMoved:
     """For observers: a lease changed its state."""
 

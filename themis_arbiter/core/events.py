@@ -22,6 +22,7 @@ from themis_arbiter.core.types import (
     RackName,
     RoundNo,
 )
+from themis_arbiter.core.value import value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +40,7 @@ class NodeReport:
     is_lost: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class JobReport:
     """A job (a YARN application): what it is and what it asks for now.
 
@@ -69,7 +70,7 @@ class JobReport:
     final_status: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class ContainerReport:
     """A container that holds GPUs; one that has ended says so once."""
 

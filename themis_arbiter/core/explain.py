@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from themis_arbiter.core.kinds import is_protected, never_rooms, on_lease_end, why_impossible, work_lost_by_moving
+from themis_arbiter.core.kinds import never_rooms, on_lease_end, protected_jobs, why_impossible, work_lost_by_moving
 from themis_arbiter.core.lease import Cause, Lease, LeaseState
 from themis_arbiter.core.machine import Arbiter
 from themis_arbiter.core.state import State
@@ -98,7 +98,8 @@ def _kind(state: State, job: Job, now_ms: Millis) -> Iterator[str]:
     """What its `on_lease_end` and the protected minimum runtime mean for it now."""
     kind = on_lease_end(state, job)
     kept = [x for x in state.kept_leases(job.job_id) if not state.ledger.is_next(x)]
-    protected = sum(is_protected(state, x, max(x.end_ms, now_ms)) for x in kept)
+    staying = [x for x in kept if not state.is_out_of_service(x.node_of_gpu)]
+    protected = sum(bool(protected_jobs(state, (job.job_id,), max(x.end_ms, now_ms))) for x in staying)
     if kind is OnLeaseEnd.NEVER:
         yield (
             f"{job.job_id} must not be interrupted (on_lease_end=never): {protected} of its {len(kept)} leases are renewed "

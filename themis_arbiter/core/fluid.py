@@ -16,12 +16,13 @@ from math import inf
 from typing import Final
 
 from themis_arbiter.core.types import AppId, CoreError, GpuMillis, Millis
+from themis_arbiter.core.value import value
 
 DONE_SHARE: Final = 1e-9  # of an app's work: what is left below this is rounding, not work
 REWIND_MS: Final = 60_000  # how late an arrival may become known and still count from its own time
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class FluidApp:
     """An app in the model: `parallelism` is the most GPUs it can use at once, over its whole life (work / longest)."""
 

@@ -286,7 +286,7 @@ def _begin_anew(state: State, disturbed: set[JobId]) -> None:
 
 def _recount(state: State, touched: Collection[JobId]) -> None:
     """What the containers of these jobs say about their service and parallelism."""
-    for job_id in touched:
+    for job_id in sorted(touched):
         job = state.jobs.get(job_id)
         if job is None or job.report.is_finished:
             continue

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from themis_arbiter.core.fluid import FluidApp
-from themis_arbiter.core.lease import Lease
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import AppId, GpuMillis, JobId, Millis, OnLeaseEnd
 from themis_arbiter.core.workload import Job
@@ -26,16 +25,20 @@ def on_lease_end(state: State, job: Job) -> OnLeaseEnd:
     return (rule.on_lease_end if rule is not None else None) or state.settings.on_lease_end
 
 
-def is_protected(state: State, lease: Lease, end_ms: Millis) -> bool:
-    """Whether a lease that ends at `end_ms` is renewed whatever an auction would say."""
-    job = state.jobs.get(lease.job_id)
-    if job is None or not state.is_live(lease.job_id) or job.gpus_running == 0:
-        return False
-    if state.is_out_of_service(lease.node_of_gpu):
-        return False  # the node goes, whatever runs on it
-    if on_lease_end(state, job) is OnLeaseEnd.NEVER:
-        return True
-    return job.running_since_ms is not None and end_ms - job.running_since_ms < state.settings.min_runtime_ms
+def protected_jobs(state: State, job_ids: Iterable[JobId], end_ms: Millis) -> set[JobId]:
+    """Those of the jobs whose leases that end at `end_ms` are renewed whatever an auction would say.
+
+    But not on a node that goes out of service: there they end, whatever runs under them.
+    """
+    found = set()
+    for job_id in job_ids:
+        job = state.jobs.get(job_id)
+        if job is None or job.report.is_finished or job.gpus_running == 0:
+            continue
+        is_young = job.running_since_ms is not None and end_ms - job.running_since_ms < state.settings.min_runtime_ms
+        if is_young or on_lease_end(state, job) is OnLeaseEnd.NEVER:
+            found.add(job_id)
+    return found
 
 
 def work_lost_by_moving(state: State, job: Job) -> GpuMillis:

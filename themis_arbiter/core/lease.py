@@ -10,11 +10,11 @@
 Nothing else writes `.state`. The law of a lease's end is contracts.md, "A lease's end".
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from themis_arbiter.core.types import AppId, CoreError, Epoch, GpuId, GrantId, JobId, LeaseId, Millis, NodeName, RoundNo
+from themis_arbiter.core.value import value
 
 
 class LeaseState(StrEnum):
@@ -81,7 +81,7 @@ TRANSITIONS: Final[dict[tuple[LeaseState, LeaseInput], LeaseState]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Lease:
     """Time-limited ownership of one GPU by one job. `end_ms` lies on the common grid."""
 
@@ -107,7 +107,7 @@ class Lease:
         return self.gpu.rsplit(":", 1)[0]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True)
 class Step:
     """One line of a lease's story."""
 

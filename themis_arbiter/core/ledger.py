@@ -3,17 +3,17 @@
 Only `core.state` owns a ledger. Each lease's story is kept beside it while it lives, for errors and for `themis explain`.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, Step, advance
 from themis_arbiter.core.types import CoreError, GpuId, JobId, LeaseId, Millis
+from themis_arbiter.core.value import value
 
 STORY_STEPS_MAX: Final = 32  # of one lease; the oldest go first
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Moved:
     """What one transition did, for effects and metrics."""
 
@@ -53,6 +53,10 @@ class Ledger:
     def next(self, gpu: GpuId) -> Lease | None:
         """The lease that takes over when the current one is released."""
         return self._leases[self._next[gpu]] if gpu in self._next else None
+
+    def has_next(self, gpu: GpuId) -> bool:
+        """Whether somebody waits for the GPU's present holder to go."""
+        return gpu in self._next
 
     def is_next(self, lease: Lease) -> bool:
         """Whether the lease still waits for its GPU."""
@@ -122,6 +126,21 @@ class Ledger:
             if after.state is LeaseState.ENDED:
                 self._remove(after)
         return Moved(before, after, happened, cause)
+
+    def renew(self, lease_ids: Sequence[LeaseId], at_ms: Millis, end_ms: Millis, cause: Cause) -> list[Moved]:
+        """Move many leases by RENEWED at once, which happens at every grid end. Errors: IllegalTransition, as `move`."""
+        steps: dict[LeaseState, Step] = {}  # equal ones are one
+        out = []
+        for lease_id in lease_ids:
+            before = self._leases[lease_id]
+            after = advance(before, LeaseInput.RENEWED, at_ms, self.story(lease_id), end_ms=end_ms)
+            step = steps.get(before.state)
+            if step is None:
+                step = steps[before.state] = Step(at_ms, before.state, LeaseInput.RENEWED, after.state, cause)
+            self._leases[lease_id] = after
+            self._stories[lease_id] = (*self._stories.get(lease_id, ()), step)[-STORY_STEPS_MAX:]
+            out.append(Moved(before, after, LeaseInput.RENEWED, cause))
+        return out
 
     def promote(self, gpu: GpuId, at_ms: Millis, end_ms: Millis) -> Moved:
         """The GPU is free: its next lease becomes the current one, from now to `end_ms`, to be persisted as such."""

@@ -6,7 +6,7 @@ its lease and the winner's lease follows when the release is confirmed (contract
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -14,8 +14,15 @@ from themis_arbiter.core.auction.bid import Supply
 from themis_arbiter.core.codec import to_plain
 from themis_arbiter.core.effects import RoundClosed
 from themis_arbiter.core.events import Timer
-from themis_arbiter.core.kinds import is_protected, never_rooms, take_never_room, take_up, tell_impossible, work_lost_by_moving
-from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState
+from themis_arbiter.core.kinds import (
+    never_rooms,
+    protected_jobs,
+    take_never_room,
+    take_up,
+    tell_impossible,
+    work_lost_by_moving,
+)
+from themis_arbiter.core.lease import Cause, Lease, LeaseState
 from themis_arbiter.core.leasing import drain, hold_past_ends, is_notice_enough
 from themis_arbiter.core.observing import gpus_in_use, would_move
 from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
@@ -88,21 +95,24 @@ def _hold(state: State, *, ends_at: Millis | None) -> None:
     if not is_heard(state):
         return  # leases are held past their ends
     _tell_of_new_topology(state)
+    ending = _ending(state, ends_at)
     if state.admin.is_paused:
-        _renew(state, _ending(state, ends_at).values(), Cause.PROTECTED)
+        _renew(state, ending, Cause.PROTECTED)
         return
     if ends_at is not None:
-        _renew(state, [x for x in _ending(state, ends_at).values() if is_protected(state, x, ends_at)], Cause.PROTECTED)
-    if ends_at is None and not state.admin.is_observing and not state.ledger.free_count(state.topology.gpu_count):
+        protected = protected_jobs(state, {x.job_id for x in ending}, ends_at)
+        _renew(state, [x for x in ending if _is_kept(state, x, protected)], Cause.PROTECTED)
+        ending = [x for x in ending if not _is_kept(state, x, protected)] if protected else ending
+    elif not state.admin.is_observing and not state.ledger.free_count(state.topology.gpu_count):
         return
-    offered = _offered(state, ends_at)
-    if not offered.leaving and not (offered.free or offered.ending):
+    offered = _offered(state, ending, ends_at)
+    if not (offered.free or offered.ending or offered.leaving):
         return
     if not (offered.ending or offered.leaving) and not _can_be_used(state, len(offered.free)):
         return
     state.meter()
     if _changes_nothing(state, offered):
-        _renew(state, _ending(state, ends_at).values(), Cause.RENEWAL)
+        _renew(state, ending, Cause.RENEWAL)
         return
     market = _market(state, offered)
     state.last_round += 1
@@ -131,38 +141,42 @@ def _hold(state: State, *, ends_at: Millis | None) -> None:
     state.emit(RoundClosed(round_no=state.last_round, record=record))
 
 
-def _ending(state: State, ends_at: Millis | None) -> dict[GpuId, Lease]:
-    """Leases that end by then and that nobody is promised yet, by GPU."""
+def _ending(state: State, ends_at: Millis | None) -> list[Lease]:
+    """Leases that end by then and that nobody is promised yet, in order of GPU."""
     if ends_at is None:
-        return {}
+        return []
     able = (LeaseState.GRANTED, LeaseState.ACTIVE)
-    found = [x for x in state.ledger if x.end_ms <= ends_at and x.state in able and state.ledger.next(x.gpu) is None]
-    return {x.gpu: x for x in sorted(found, key=lambda x: x.gpu)}
+    found = [x for x in state.ledger if x.end_ms <= ends_at and x.state in able and not state.ledger.has_next(x.gpu)]
+    return sorted(found, key=lambda x: x.gpu)
+
+
+def _is_kept(state: State, lease: Lease, protected: Collection[JobId]) -> bool:
+    return lease.job_id in protected and not state.is_out_of_service(lease.node_of_gpu)
 
 
 def _renew(state: State, leases: Iterable[Lease], cause: Cause) -> list[Lease]:
     """Give leases another period; stored as one batch."""
     end_ms = state.next_end()
-    renewed = [
-        state.moved(state.ledger.move(x.lease_id, LeaseInput.RENEWED, state.now_ms, cause, end_ms=end_ms)) for x in leases
-    ]
+    moved = state.ledger.renew([x.lease_id for x in leases], state.now_ms, end_ms, cause)
+    if not moved:
+        return []
+    renewed = [state.moved(m) for m in moved]
     for app_id, count in Counter(x.app_id for x in renewed).items():
         state.count(app_id, renewed=count)
-    if renewed:
-        state.persist(puts=renewed, with_meters=True)
+    state.persist(puts=renewed, with_meters=True)
     return renewed
 
 
-def _offered(state: State, ends_at: Millis | None) -> Offered:
+def _offered(state: State, ending: Sequence[Lease], ends_at: Millis | None) -> Offered:
     """What can be sold now. Where containers run without a lease, as many GPUs of their node are kept back."""
     if state.admin.is_observing:
         return _offered_to_a_looker_on(state, ends_at)
-    ending = _ending(state, ends_at)
-    leaving = tuple(x for x in ending.values() if state.is_out_of_service(x.node_of_gpu))
+    out_of_service = {name for name in state.topology.gpus_of if state.is_out_of_service(name)}
+    leaving = tuple(x for x in ending if x.node_of_gpu in out_of_service) if out_of_service else ()
     out: list[GpuId] = []
     for name, all_gpus in state.topology.gpus_of.items():
         gpus = [g for g in all_gpus if state.ledger.is_free(g)]
-        if not gpus or state.is_out_of_service(name):
+        if not gpus or name in out_of_service:
             continue
         outside = _outside_leases(state, name)
         if outside:
@@ -171,7 +185,7 @@ def _offered(state: State, ends_at: Millis | None) -> Offered:
             gpus = gpus[: max(0, len(gpus) - outside)]
         out += gpus
     gone = {x.gpu for x in leaving}
-    return Offered(tuple(sorted(out)), {g: x.job_id for g, x in ending.items() if g not in gone}, leaving)
+    return Offered(tuple(sorted(out)), {x.gpu: x.job_id for x in ending if x.gpu not in gone}, leaving)
 
 
 def _can_be_used(state: State, count: int) -> bool:

@@ -132,7 +132,7 @@ class State:
             start_id=self.rm.start_id if self.rm else "",
             last_round=self.last_round,
             last_serial=self.last_serial,
-            puts=tuple(as_stored(lease, is_next=self.ledger.is_next(lease)) for lease in puts),
+            puts=tuple(as_stored(x, is_next=self.ledger.is_next(x)) if x.state is LeaseState.PENDING else x for x in puts),
             deletes=deletes,
             meters=self._meters() if with_meters else (),
             admin=admin_to_text(self.admin),

@@ -89,18 +89,34 @@ class Topology:
         machine = max((m.gpus for m in self.machines), default=0)
         return slot, machine, max(racks.values(), default=0)
 
+    @cached_property
+    def _best(self) -> tuple[Locality, ...]:
+        """The tightest level of so many GPUs, for each number that fits a rack."""
+        slot, machine, rack = self._largest
+        levels = (Locality.SLOT, Locality.MACHINE, Locality.RACK)
+        return tuple(levels[(n > slot) + (n > machine)] for n in range(rack + 1))
+
     def machine(self, name: NodeName) -> Machine | None:
         """The machine of that name, None where there is none."""
         return self._by_name.get(name)
 
     def locality(self, gpus: Iterable[GpuId]) -> Locality:
         """The tightest level that holds all of `gpus`; of no GPUs, SLOT."""
-        places = [self.places[g] for g in gpus]
-        if len({(p.machine, p.slot) for p in places}) <= 1:
-            return Locality.SLOT
-        if len({p.machine for p in places}) == 1:
-            return Locality.MACHINE
-        return Locality.RACK if len({p.rack for p in places}) == 1 else Locality.CLUSTER
+        places = self.places
+        first: Place | None = None
+        level = Locality.SLOT
+        for gpu in gpus:
+            place = places[gpu]
+            if first is None:
+                first = place
+            elif place.machine == first.machine:
+                if place.slot != first.slot and level is Locality.SLOT:
+                    level = Locality.MACHINE
+            elif place.rack == first.rack:
+                level = Locality.RACK
+            else:
+                return Locality.CLUSTER
+        return level
 
     def nodes_locality(self, nodes: Iterable[NodeName]) -> Locality:
         """The same for GPUs of which only the nodes are known: one node is MACHINE, since its slots are not."""
@@ -111,10 +127,7 @@ class Topology:
 
     def best_locality(self, gpu_count: int) -> Locality:
         """The tightest level that `gpu_count` GPUs can have in this cluster when it is empty (contracts.md)."""
-        for level, size in zip((Locality.SLOT, Locality.MACHINE, Locality.RACK), self._largest, strict=True):
-            if gpu_count <= size:
-                return level
-        return Locality.CLUSTER
+        return self._best[gpu_count] if gpu_count < len(self._best) else Locality.CLUSTER
 
     def with_machine(self, machine: Machine) -> "Topology":
         """This cluster with `machine` added or replaced."""

@@ -6,18 +6,19 @@ costs; a declaration may be a little short (`OVERRUN_TOLERANCE`) before it count
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from themis_arbiter.core.events import JobReport
 from themis_arbiter.core.types import AppId, GpuMillis, JobId, Millis
+from themis_arbiter.core.value import value
 
 DOUBLINGS_MAX: Final = 60  # past this a declaration was nonsense; work stays finite
 OVERRUN_TOLERANCE: Final = 0.1  # of what was declared: costs the mechanism nothing visible (policy-study.md, S2.4)
 LEFT_SHARE_MIN: Final = 0.02  # of what was declared: a live job counts as having at least so much left
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Job:
     """A job; `report` is its latest. `attained` is GPU time metered up to `metered_ms`, at `gpus_running` GPUs since then.
 
@@ -101,7 +102,7 @@ class Job:
         return max(1.0, LEFT_SHARE_MIN * work, work - max(0.0, self.done - self.begun_at))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class App:
     """An app: the unit of fairness. It has ended when all its jobs have."""
 

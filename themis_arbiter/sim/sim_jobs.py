@@ -12,6 +12,7 @@ from typing import Final, TypeAlias
 from themis_arbiter.core.speedup import SlowdownModel
 from themis_arbiter.core.topology import Topology
 from themis_arbiter.core.types import GpuId, GpuMillis, GrantId, JobId, LeaseId, Millis, OnLeaseEnd, RoundNo
+from themis_arbiter.core.value import value
 from themis_arbiter.sim.trace import TraceJob
 
 Grant: TypeAlias = tuple[GrantId, RoundNo]
@@ -20,7 +21,7 @@ SAME_INSTANT_MS: Final = 1  # who goes on on the same GPUs within it was not int
 WORK_EPSILON: Final = 1e-9  # of a job's work: rounding, not work
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Run:
     """A stretch of time on one set of GPUs; milliseconds."""
 

@@ -12,12 +12,13 @@ from typing import Final, TypeAlias
 
 from themis_arbiter.core.topology import Topology
 from themis_arbiter.core.types import AppId, CoreError, GpuId, JobId, Locality, NodeName
+from themis_arbiter.core.value import value
 
 ROWS_MAX: Final = 64  # of one bid, the zero row included
 PARTS_MAX: Final = 128  # jobs of one row
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Part:
     """One job's GPUs in a row: `keep`, named ones that it holds now, and `more` others.
 
@@ -42,7 +43,7 @@ class Part:
         return len(self.keep) + self.more
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class Row:
     """One line of a bid: with these parts the app ends with this `rho` (finite, above 0)."""
 
