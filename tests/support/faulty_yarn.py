@@ -104,6 +104,14 @@ class Load:
                 case _:
                     self.errors.append(f"what is {line!r}?")
 
+    def close(self) -> None:
+        """Waits for the end of the child, which somebody has told to end."""
+        self._process.wait()
+        self._thread.join()
+        for pipe in (self._process.stdin, self._process.stdout):
+            assert pipe is not None
+            pipe.close()
+
     def give_back(self) -> None:
         """The hungry application returns its containers, and asks for as many again."""
         assert self._process.stdin is not None
@@ -132,10 +140,10 @@ def load_on(yarn: LocalYarn) -> Iterator[Load]:
             stderr=log,
             text=True,
         )
+    load = Load(process)
     try:
-        load = Load(process)
         until(lambda: load.errors != [] or len(load.batches_ms) > 3, "the load runs")
         yield load
     finally:
         process.kill()
-        process.wait()
+        load.close()

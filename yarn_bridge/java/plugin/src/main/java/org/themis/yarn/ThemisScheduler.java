@@ -368,7 +368,8 @@ public class ThemisScheduler extends CapacityScheduler {
     return moved;
   }
 
-  private void rebook(long nowMs) {
+  private void rebook() {
+    long nowMs = monotonicMs(); // its own look at the clock: it is there for when things are not as they should be
     if (nowMs - rebookedMs >= (tracker.isInDoubt() ? REBOOK_IN_DOUBT_MS : REBOOK_MS)) {
       rebookedMs = nowMs;
       tracker.rebook();
@@ -423,7 +424,7 @@ public class ThemisScheduler extends CapacityScheduler {
         }
       });
       Guard.run("tickProgress", () -> noteProgress(nowMs));
-      Guard.run("tickRebook", () -> rebook(nowMs));
+      Guard.run("tickRebook", ThemisScheduler.this::rebook);
     }
   }
 }
