@@ -222,3 +222,26 @@ def test_a_failed_booking_shuts_the_gate_and_is_put_right(
         arbiter.sync()  # a lease that is no longer listed kills nothing, but lets nothing in again
         load.give_back()
         until(lambda: books(yarn) == (0, 0), "the books are empty")
+
+
+def test_a_resource_manager_starts_over_whatever_fails_in_its_start(
+    yarn: LocalYarn, arbiter: Arbiter, switches: Switches
+) -> None:
+    """Recovery fails and the disk for gateway.json hangs; the last test here, for the load before does not outlive it."""
+    assert yarn.config.gateway_dir is not None
+    gateway = yarn.config.gateway_dir / "gateway.json"
+    points = ("tracker.recovered", "tracker.noteNode")
+    switches.set(*(f"{point} throw" for point in points), "gateway.open block")
+    yarn.restart_rm()
+    with load_on(yarn) as load:
+        for point in (*points, "gateway.open"):
+            until(lambda point=point: switches.hits(point) > 0, f"{point} is come by")  # type: ignore[misc]
+        assert json.loads(gateway.read_text())["pid"] != yarn.pids["rm"], "nobody can attach"
+        load.pace_ms(BATCHES)
+        assert load.gpus == 0, "shut, for nobody leads"
+        switches.set()
+        until(lambda: json.loads(gateway.read_text())["pid"] == yarn.pids["rm"], "the disk is back")
+        arbiter.attach()
+        arbiter.sync(f"{yarn.config.host(0)}:0", job_id=load.hungry)
+        until(lambda: load.gpus == 1, "leases rule again")
+        assert load.errors == []
