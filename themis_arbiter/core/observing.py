@@ -7,7 +7,6 @@ that runs is on offer, between them what is free. The record's `moves` are empty
 from collections.abc import Mapping
 
 from themis_arbiter.core.lease import Cause, LeaseInput
-from themis_arbiter.core.policies.base import Decision
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import GpuId, JobId, NodeName, gpu_id
 
@@ -47,9 +46,9 @@ def gpus_in_use(state: State) -> dict[GpuId, JobId]:
     return use
 
 
-def would_move(ending: Mapping[GpuId, JobId], decision: Decision) -> dict[str, dict[GpuId, JobId]]:
+def would_move(ending: Mapping[GpuId, JobId], won: Mapping[JobId, tuple[GpuId, ...]]) -> dict[str, dict[GpuId, JobId]]:
     """What a decision would have moved: GPU id -> the job that would have kept, got or lost it."""
-    winner = {g: job_id for job_id, gpus in decision.gpus_by_job().items() for g in gpus}
+    winner = {g: job_id for job_id, gpus in won.items() for g in gpus}
     return {
         "keep": {g: j for g, j in sorted(ending.items()) if winner.get(g) == j},
         "lose": {g: j for g, j in sorted(ending.items()) if winner.get(g) != j},

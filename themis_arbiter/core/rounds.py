@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TypeAlias
 
 from themis_arbiter.core.auction.bid import Supply
 from themis_arbiter.core.codec import to_plain
@@ -29,6 +30,8 @@ from themis_arbiter.core.policies.base import Decision, Market, MarketApp, Marke
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import CoreError, GpuId, GrantId, JobId, Millis, NodeName
 from themis_arbiter.core.workload import Job, guessed_work
+
+Won: TypeAlias = Mapping[JobId, tuple[GpuId, ...]]  # what each job gets in a round
 
 
 @dataclass(frozen=True)
@@ -118,11 +121,12 @@ def _hold(state: State, *, ends_at: Millis | None) -> None:
     state.last_round += 1
     market = replace(market, round_no=state.last_round)
     decision = state.policy.decide(market)
-    _check(market, decision)
+    won = decision.gpus_by_job()
+    _check(market, won)
     if state.admin.is_observing:
-        moves, would = {}, would_move(offered.ending, decision)
+        moves, would = {}, would_move(offered.ending, won)
     else:
-        moves, would = _carry_out(state, offered, decision), None
+        moves, would = _carry_out(state, offered, decision, won), None
     record = {
         "round": state.last_round,
         "at_ms": state.now_ms,
@@ -374,23 +378,23 @@ def _room(state: State, job: Job, offered: Offered) -> dict[NodeName, int]:
     return rooms if is_limited else {}
 
 
-def _check(market: Market, decision: Decision) -> None:
+def _check(market: Market, won: Won) -> None:
     """A decision gives only what is on offer, once, in whole gangs: claimed here, whatever the policy."""
-    given = [g for gpus in decision.gpus_by_job().values() for g in gpus]
+    given = [g for gpus in won.values() for g in gpus]
     if len(set(given)) != len(given) or not set(given) <= set(market.supply.gpus):
         raise CoreError(f"round {market.round_no}: a GPU was given twice or was not on offer: {sorted(given)}")
     jobs = {j.job_id: j for a in market.apps for j in a.jobs}
-    for job_id, gpus in decision.gpus_by_job().items():
+    for job_id, gpus in won.items():
         total = len(jobs[job_id].held) + len(gpus)
         if gpus and not jobs[job_id].gang <= total <= max(jobs[job_id].wanted, len(jobs[job_id].held)):
             raise CoreError(f"round {market.round_no}: {job_id} would hold {total} GPUs: {jobs[job_id]}")
 
 
-def _carry_out(state: State, offered: Offered, decision: Decision) -> dict[str, list[str]]:
+def _carry_out(state: State, offered: Offered, decision: Decision, won: Won) -> dict[str, list[str]]:
     """Renewals, drains and new leases of a decision, stored as one batch each; returns what moved, for the record."""
     new_end = state.next_end()
     by_auction = {g for p in decision.wins.values() for gpus in p.values() for g in gpus}
-    winner = {g: job_id for job_id, gpus in decision.gpus_by_job().items() for g in gpus}
+    winner = {g: job_id for job_id, gpus in won.items() for g in gpus}
     held = {g: lease for g in sorted(offered.ending) if (lease := state.ledger.current(g)) is not None}
     renewed = _renew(state, [x for g, x in held.items() if winner.get(g) == x.job_id], Cause.RENEWAL)
     losing = [x for g, x in held.items() if winner.get(g) != x.job_id]

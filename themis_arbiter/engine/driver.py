@@ -164,6 +164,8 @@ class Driver(Generic[ArbiterT]):
 
     def _perform(self, effect: Effect) -> Event | None:
         match effect:
+            case LeaseMoved() | RoundClosed() | AppEnded() | ContainerLost() | AdminAnswered():
+                pass  # for observers only
             case PersistLeases(batch=batch):
                 return self._commit(batch)
             case SyncLeases():
@@ -180,8 +182,6 @@ class Driver(Generic[ArbiterT]):
                 self._rm.tell(effect)
             case WakeAt(timer=timer, at_ms=at_ms):
                 self._timers.set(timer, at_ms)
-            case LeaseMoved() | RoundClosed() | AppEnded() | ContainerLost() | AdminAnswered():
-                pass  # for observers only
             case _:
                 assert_never(effect)
         return None

@@ -8,19 +8,19 @@ Worth is counted in whole quanta of log value, less one for each GPU (`GPU_QUANT
 order, and among equal values the solution of fewer GPUs is the better one, not a matter of rounding.
 """
 
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Final
 
 from themis_arbiter.core.auction.bid import Bid, Part, Row, Supply
 from themis_arbiter.core.types import CoreError, JobId, Locality, NodeName, RackName
+from themis_arbiter.core.value import value
 
 LOG_QUANTUM: Final = 1e-10  # log values that differ by less are equal
 GPU_QUANTA: Final = 1 << 14  # more than the GPUs of any supply, so that no number of GPUs outweighs one quantum
 LOG_GAIN_MAX: Final = 64.0  # gains above it count as it: a rho 10^27 times better is no different from 10^28
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Need:
     """`count` more GPUs in multiples of `unit` on a machine, all within one `level`.
 
@@ -40,7 +40,7 @@ class Need:
         return self.level >= Locality.RACK and self.unit == 1 and self.caps is None
 
 
-@dataclass(frozen=True, slots=True)
+@value(frozen=True, slots=True)
 class Option:
     """One row that can win something: `worth` over the zero row, in quanta; `keep` is a mask of GPUs."""
 

@@ -50,6 +50,9 @@ def partial_allocation(
     turn comes after that pays nothing, and the bracket of its c_i is as wide as can be. Without `payments` every winner
     keeps all that it wins.
     """
+    if not bids:  # the most frequent auction of all
+        nothing = Solution(wins=(), welfare=0.0, bound=0.0, work=0)
+        return Outcome(solution=nothing, payments=(), kept={}, withheld=(), unsold=tuple(supply.gpus))
     solver = Solver(bids, supply)
     found = solver.solve(nodes_max)
     solution = solver.solution(found)

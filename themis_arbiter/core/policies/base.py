@@ -7,9 +7,10 @@ from typing import Any, Protocol
 from themis_arbiter.core.auction.bid import Placement, Supply
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import AppId, GpuId, GpuMillis, JobId, Millis, RoundNo
+from themis_arbiter.core.value import value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class MarketJob:
     """A live job in a round. `held` are GPUs that it keeps whatever happens, `ending` ones of its that are on offer."""
 
@@ -47,7 +48,7 @@ class MarketJob:
         return self.wanted >= self.gang and len(self.held) < self.wanted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class MarketApp:
     """A live app in a round; `t_independent_ms` is floored, so never 0."""
 
