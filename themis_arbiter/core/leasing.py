@@ -125,7 +125,7 @@ def drain(state: State, leases: Iterable[Lease], deadline_ms: Millis, cause: Cau
     for lease in moved:
         state.drain_seq[lease.lease_id] = NEVER_TOLD
         state.deadlines[lease.lease_id] = deadline_ms
-    state.persist(puts=moved, drains=[(x.lease_id, deadline_ms) for x in moved], with_meters=True)
+    state.persist(puts=moved, drains=[(x.lease_id, deadline_ms) for x in moved], meters_of=[x.job_id for x in moved])
 
 
 def cancel(state: State, leases: Iterable[Lease], cause: Cause) -> None:

@@ -122,8 +122,12 @@ class State:
         drains: Iterable[tuple[LeaseId, Millis]] = (),
         syncs_start_id: str = "",
         with_meters: bool = False,
+        meters_of: Iterable[JobId] = (),
     ) -> None:
-        """Queue an atomic write; `drains` are told to the gate and `deletes` withdrawn from it when it is committed."""
+        """Queue an atomic write; `drains` are told to the gate and `deletes` withdrawn from it when it is committed.
+
+        `with_meters`: those of all jobs whose meters have moved; `meters_of` these jobs' only.
+        """
         self.last_batch += 1
         deletes = tuple(deletes)
         batch = Batch(
@@ -134,16 +138,17 @@ class State:
             last_serial=self.last_serial,
             puts=tuple(as_stored(x, is_next=self.ledger.is_next(x)) if x.state is LeaseState.PENDING else x for x in puts),
             deletes=deletes,
-            meters=self._meters() if with_meters else (),
+            meters=self._meters({*self.remetered, *self.running} if with_meters else meters_of),
             admin=admin_to_text(self.admin),
         )
         self.pending.append(Pending(batch, tuple(drains), deletes, syncs_start_id))
         if len(self.pending) == 1:
             self.emit(PersistLeases(batch=batch))
 
-    def _meters(self) -> tuple[tuple[JobId, GpuMillis | None], ...]:
-        moved = sorted({*self.remetered, *self.running})
-        self.remetered.clear()
+    def _meters(self, job_ids: Iterable[JobId]) -> tuple[tuple[JobId, GpuMillis | None], ...]:
+        moved = sorted(set(job_ids))
+        for job_id in moved:
+            self.remetered.pop(job_id, None)
         return tuple((j, self.jobs[j].at(self.now_ms).attained if self.is_live(j) else None) for j in moved)
 
     def rm_seq(self) -> int | None:

@@ -60,11 +60,11 @@ class MarketApp:
     weight: float
     jobs: tuple[MarketJob, ...]
     attained: GpuMillis = 0.0  # GPU time metered so far, of jobs that are over too
+    remaining: GpuMillis = field(init=False, compare=False)  # serial work that all its jobs have left
 
-    @property
-    def remaining(self) -> GpuMillis:
-        """Serial work that all its jobs have left."""
-        return sum(j.remaining for j in self.jobs)
+    def __post_init__(self) -> None:
+        # Orders ask for it job by job, so it is summed once.
+        object.__setattr__(self, "remaining", sum(j.remaining for j in self.jobs))
 
 
 @dataclass(frozen=True, kw_only=True)
