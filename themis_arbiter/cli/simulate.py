@@ -128,7 +128,8 @@ def _print_settings(policy: str) -> None:
 
 def _run(policies: tuple[str, ...], out: Path | None, *, as_json: bool, is_comparison: bool = False, **flags: Any) -> None:
     from themis_arbiter.sim.compare import compare as compare_runs
-    from themis_arbiter.sim.simulation import load, write_reports
+    from themis_arbiter.sim.report import ReportError, write_report
+    from themis_arbiter.sim.simulation import REPORT, load
     from themis_arbiter.sim.simulation import simulate as simulate_run
     from themis_arbiter.sim.trace import TraceError
 
@@ -143,9 +144,8 @@ def _run(policies: tuple[str, ...], out: Path | None, *, as_json: bool, is_compa
         else:
             summaries = {policies[0]: simulate_run(request, loaded, out, _tell)}
             folders = [out]
-        if not write_reports(folders, out):
-            _tell("no report.html: this version has none yet")
-    except TraceError as problem:
+        write_report(folders, out / REPORT)
+    except (TraceError, ReportError) as problem:
         raise WrongUse(visible(str(problem))) from None
     except OSError as problem:
         raise NotSo(f"{problem.filename or out}: {problem.strerror or problem}; the results are not complete") from None

@@ -89,8 +89,8 @@ class SimulatedJob:
     @property
     def most(self) -> int:
         """GPUs that it would use now: who cannot keep progress through a change does not ask for one."""
-        if self.running and self.spec.on_lease_end is not OnLeaseEnd.CHECKPOINT:
-            return len(self.running)
+        if self.spec.on_lease_end is not OnLeaseEnd.CHECKPOINT and (self.running or self.held >= self.spec.gang):
+            return len(self.running) or self.held
         return max(self.spec.gang, min(self.spec.max_gpus, self.told.max_gpus))
 
     @property

@@ -103,7 +103,7 @@ def replay(
     rejected = tuple(j for j in inputs.trace.jobs if j.gang > inputs.topology.gpu_count)
     if not fitting:
         raise TraceError(f"no job of the trace fits the cluster's {inputs.topology.gpu_count} GPUs; name a larger cluster")
-    jobs, settings, weights = _prepare(inputs, fitting)
+    jobs, settings, weights = prepare(inputs, fitting)
     physics = Physics(inputs.topology, inputs.slowdowns, settings.restart_cost_ms)
     run = _Run(TraceCluster(physics, jobs), settings, records, is_checked=is_checked)
     started = time.perf_counter()
@@ -119,7 +119,7 @@ def replay(
     )
 
 
-def _prepare(inputs: Inputs, jobs: list[TraceJob]) -> tuple[tuple[SimulatedJob, ...], Settings, dict[AppId, float]]:
+def prepare(inputs: Inputs, jobs: list[TraceJob]) -> tuple[tuple[SimulatedJob, ...], Settings, dict[AppId, float]]:
     """Jobs with what they declare, and the settings with the slowdowns as declared."""
     ids = engine_ids(tuple(jobs))
     apps: dict[AppId, float] = {}

@@ -1,8 +1,6 @@
 """`themis simulate` from files to files: read what is named, replay it, write the run's folder."""
 
 import gc
-import importlib
-import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -135,14 +133,6 @@ def _summary(request: Request, replayed: Replayed, apps: Sequence[AppFigures], p
         "auction_ms": {"p50": round(nearest_rank(walls, 0.5), 3), "p95": round(nearest_rank(walls, 0.95), 3)},
         "wall_s": round(replayed.wall_s, 3),
     }
-
-
-def write_reports(folders: Sequence[Path], out: Path) -> bool:
-    """`out`/report.html of one run or several side by side; False where this installation has no report."""
-    if importlib.util.find_spec("themis_arbiter.sim.report") is None:
-        return False
-    importlib.import_module("themis_arbiter.sim.report").write_report(folders, out / REPORT)
-    return True
 
 
 def processors() -> int:

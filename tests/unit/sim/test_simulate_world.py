@@ -3,9 +3,11 @@ from typing import Any
 import pytest
 
 from tests.support.replays import SLOW, cluster, job, simulated
-from themis_arbiter.core.types import OnLeaseEnd
+from themis_arbiter.core.settings import Settings
+from themis_arbiter.core.types import Locality, OnLeaseEnd
 from themis_arbiter.sim.sim_jobs import Declaration, Physics, SimulatedJob, ceil_ms, engine_ids
-from themis_arbiter.sim.trace import TraceError
+from themis_arbiter.sim.simulate import Inputs, Misreport, prepare
+from themis_arbiter.sim.trace import Trace, TraceError, TraceJob
 
 COST: dict[str, Any] = {"restart_cost_ms": 40_000}
 
@@ -105,3 +107,37 @@ def test_two_jobs_of_one_name_in_different_apps_are_different_jobs() -> None:
 @pytest.mark.parametrize(("seconds", "ms"), [(0.0, 0), (1.001, 1001), (1.0001, 1001), (0.29, 290)])
 def test_milliseconds_are_rounded_up_but_not_by_a_hair(seconds: float, ms: int) -> None:
     assert ceil_ms(seconds) == ms
+
+
+def declared(jobs: list[TraceJob], **more: Any) -> list[tuple[float, str, int]]:
+    inputs = Inputs(trace=Trace(tuple(jobs)), topology=cluster(1, 8), slowdowns=SLOW, settings=Settings(**COST), **more)
+    made, _, _ = prepare(inputs, jobs)
+    return [(j.told.work, j.told.model, j.told.max_gpus) for j in made]
+
+
+def test_what_is_declared_may_be_off_by_a_factor_for_each_app_and_the_truth_stays() -> None:
+    jobs = [job(app, name, 0, 2, 100) for app in "ab" for name in "12"]
+    exact = declared(jobs)
+    assert {work for work, _, _ in exact} == {200_000.0}
+    off = [work / 200_000.0 for work, _, _ in declared(jobs, estimate_error=1.0, seed=3)]
+    assert off[0] == off[1] != off[2] == off[3]
+    assert all(0.5 <= factor <= 2.0 for factor in off)
+    assert declared(jobs, estimate_error=1.0, seed=3) != declared(jobs, estimate_error=1.0, seed=4)
+
+
+def test_an_app_may_lie_about_work_parallelism_and_slowdown() -> None:
+    jobs = [job("a", "1", 0, 2, 100, max_gpus=4, model="vgg"), job("b", "1", 0, 2, 100, model="vgg")]
+    assert declared(jobs, misreports=(Misreport("a", "work", 0.5),)) == [(100_000.0, "vgg", 4), (200_000.0, "vgg", 2)]
+    assert declared(jobs, misreports=(Misreport("a", "parallelism", 0.5),))[0] == (200_000.0, "vgg", 2)
+    inputs = Inputs(
+        trace=Trace(tuple(jobs)),
+        topology=cluster(1, 8),
+        slowdowns=SLOW,
+        settings=Settings(**COST),
+        misreports=(Misreport("a", "slowdown", 0.5),),
+    )
+    (liar, honest), settings, _ = prepare(inputs, jobs)
+    slowdown = settings.slowdowns.slowdown
+    assert [slowdown(liar.told.model, level) for level in Locality] == [1.0, 1.05, 1.25, 1.5]
+    assert [slowdown(honest.told.model, level) for level in Locality] == [1.0, 1.1, 1.5, 2.0]
+    assert SLOW.slowdown(liar.spec.model, Locality.CLUSTER) == 2.0, "how fast it runs is no matter of what it says"
