@@ -10,6 +10,7 @@ import contextlib
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,7 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--fallbacks", type=int, default=FALLBACKS, help=f"faults of {fallback.SCENARIO}")
     parser.add_argument("--stop-s", type=float, default=STOP_S, help="how long a stop lasts")
     parser.add_argument("--seed", type=int, default=None, help="without: one from the clock, which is printed")
+    parser.add_argument("--start-at", type=int, default=1, help="place in the seed's order to begin at (1: all of it)")
     parser.add_argument("--dir", type=Path, default=None, help="folder of the run; without: a new one in .run")
     parsed = parser.parse_args(given)
     parsed.only = tuple(name.strip() for name in parsed.only.split(",") if name.strip())
@@ -45,47 +47,57 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
 
 
 def run(given: argparse.Namespace) -> int:
-    """A whole campaign; the exit status."""
+    """A whole campaign; the exit status. What is known so far is written after every fault, and whatever ends the campaign."""
     seed = given.seed if given.seed is not None else time.time_ns() % 1_000_000
     run_dir = (given.dir or Path(".run") / f"chaos-{time.strftime('%Y%m%dT%H%M%S')}").absolute()
     run_dir.mkdir(parents=True, exist_ok=True)
     began_s = time.monotonic()
+    records: list[Record] = []
+    closing: list[str] = []
 
     def tell(text: str) -> None:
         print(f"{time.monotonic() - began_s:6.0f} s  {text}", flush=True)
 
+    def write() -> str:
+        facts = report.Facts(seed=seed, stop_s=given.stop_s, wall_s=round(time.monotonic() - began_s, 1), run_dir=run_dir)
+        return report.write(facts, records, closing)
+
     tell(f"seed {seed}, run {run_dir}")
     stage = Stage(run_dir, fallback_after_ms=FALLBACK_AFTER_MS)
-    records: list[Record] = []
-    closing: list[str] = []
     try:
         stage.start()
         campaign = Campaign(stage, seed, given.stop_s, tell)
         campaign.work.submit_all()
         tell("four apps submitted")
         try:
-            _faults(campaign, given, records)
+            for record in _faults(campaign, given):
+                records.append(record)
+                _tell(campaign, record)
+                write()
         except (ChaosError, LocalYarnError, OSError) as err:
             closing.append(f"the campaign broke off: {err}")
         closing += [*campaign.checks(), *campaign.closing()]
+    except KeyboardInterrupt:
+        closing.append("the campaign was ended by a signal")
+        raise
     finally:
         stage.stop()
-    facts = report.Facts(seed=seed, stop_s=given.stop_s, wall_s=round(time.monotonic() - began_s, 1), run_dir=run_dir)
-    print(report.write(facts, records, closing))
+        text = write()
+    print(text)
     return 1 if closing or any(r.violations for r in records) else 0
 
 
-def _faults(campaign: Campaign, given: argparse.Namespace, records: list[Record]) -> None:
-    for fault in campaign.plan([name for name in given.only if name in SCENARIOS], given.count):
-        campaign.tell(f"{fault.scenario} {fault.number + 1} of {given.count}")
-        records.append(campaign.one(fault))
-        _tell(campaign, records[-1])
+def _faults(campaign: Campaign, given: argparse.Namespace) -> Iterator[Record]:
+    plan = campaign.plan([name for name in given.only if name in SCENARIOS], given.count)
+    for place, fault in enumerate(plan, start=1):
+        if place >= given.start_at:
+            campaign.tell(f"{place} of {len(plan)}: {fault.scenario} {fault.number + 1}")
+            yield campaign.one(fault)
     if fallback.SCENARIO in given.only:
         fallback.prepare(campaign)
         for number in range(given.fallbacks):
             campaign.tell(f"{fallback.SCENARIO} {number + 1} of {given.fallbacks}")
-            records.append(fallback.one(campaign, number))
-            _tell(campaign, records[-1])
+            yield fallback.one(campaign, number)
 
 
 def _tell(campaign: Campaign, record: Record) -> None:
