@@ -236,9 +236,19 @@ def test_missing_tools_are_named_with_their_packages(
     assert "apt install openjdk-17-jdk-headless maven" in told
 
 
+def test_a_hang_up_that_is_ignored_from_the_start_stays_so() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    try:
+        with local_run.ends_on_signals():
+            signal.raise_signal(signal.SIGHUP)
+            assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_the_run_once_and_does_not_break_off_the_ending(number: signal.Signals) -> None:
-    before = signal.getsignal(number)
+    before = signal.signal(number, signal.SIG_DFL)  # whatever this process was started with
     ended: list[str] = []
 
     def run() -> None:
@@ -250,10 +260,13 @@ def test_a_signal_ends_the_run_once_and_does_not_break_off_the_ending(number: si
                 os.kill(os.getpid(), number)  # an impatient second one
                 ended.append("everything")
 
-    with pytest.raises(KeyboardInterrupt):
-        run()
-    assert ended == ["everything"]
-    assert signal.getsignal(number) == before
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run()
+        assert ended == ["everything"]
+        assert signal.getsignal(number) == signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
 
 
 def test_wrong_use_is_one_line_and_exit_2(
