@@ -6,7 +6,6 @@ Exit status 0 where no promise was broken, 1 where one was, 2 for wrong use. DIR
 """
 
 import argparse
-import contextlib
 import signal
 import sys
 import time
@@ -77,8 +76,8 @@ def run(given: argparse.Namespace) -> int:
         except (ChaosError, LocalYarnError, OSError) as err:
             closing.append(f"the campaign broke off: {err}")
         closing += [*campaign.checks(), *campaign.closing()]
-    except KeyboardInterrupt:
-        closing.append("the campaign was ended by a signal")
+    except KeyboardInterrupt as err:
+        closing.append(f"the campaign was ended by {err or 'a signal'}")
         raise
     finally:
         stage.stop()
@@ -112,9 +111,11 @@ def _tell(campaign: Campaign, record: Record) -> None:
 def main() -> int:
     """Run the command line; the exit status."""
     given = arguments()
-    with contextlib.suppress(KeyboardInterrupt), ends_on_signals():
-        return run(given)
-    print("chaos: ended by a signal; everything was stopped", file=sys.stderr)
+    try:
+        with ends_on_signals():
+            return run(given)
+    except KeyboardInterrupt as err:
+        print(f"chaos: ended by {err or 'a signal'}; everything was stopped", file=sys.stderr)
     return 128 + signal.SIGINT
 
 

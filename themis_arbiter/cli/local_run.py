@@ -167,10 +167,10 @@ def choose_stage(run_dir: Path, out: TextIO, *, is_simulated: bool) -> tuple[Sta
 def ends_on_signals() -> Iterator[None]:
     """SIGTERM and SIGHUP end the run as a Ctrl-C does; while it is being ended, further ones do not break that off."""
 
-    def on_signal(_number: int, _frame: FrameType | None) -> None:
+    def on_signal(number_heard: int, _frame: FrameType | None) -> None:
         for number in numbers:
             signal.signal(number, signal.SIG_IGN)
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(signal.Signals(number_heard).name)
 
     numbers = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # under nohup it goes on
