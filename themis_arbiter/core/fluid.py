@@ -203,7 +203,9 @@ class FluidShare:
             return None
         without = {k: v for k, v in self._base.apps.items() if k != app_id}
         finished = {k: v for k, v in self._base.finished.items() if k != app_id}
-        self._base, self._ends = replace(self._base, apps=without, finished=finished), None
+        self._base = replace(self._base, apps=without, finished=finished)
+        if self._ends is not None:  # nobody else's changes by it
+            self._ends = {k: v for k, v in self._ends.items() if k != app_id}
         return end
 
     def advance(self, now_ms: Millis) -> None:

@@ -18,6 +18,7 @@ from themis_arbiter.core.types import GrantId, JobId, LeaseId, Millis, NodeName
 OLD_EPOCH: Final = "OLD_EPOCH"  # why the gate refuses an update for good
 RESYNC_MS_MIN: Final = 1_000  # between two full sets that answer refusals
 STORE_RETRY_MS: Final = 1_000
+STORED_WHEN_NEW: Final = (LeaseState.GRANTED, LeaseState.WAITING)  # see `state.as_stored`
 NEVER_TOLD: Final = 1 << 62  # a drain that the gate has not been told of yet
 
 
@@ -215,6 +216,8 @@ def _after_commit(
         _tell_drain(state, tuple(ids), deadline_ms)
     touched: dict[tuple[JobId, GrantId], None] = {}
     for put in puts:
+        if put.state not in STORED_WHEN_NEW:
+            continue
         lease = state.ledger.get(put.lease_id)
         if lease is None or lease.state is not LeaseState.PENDING:
             continue

@@ -127,8 +127,11 @@ class Ledger:
                 self._remove(after)
         return Moved(before, after, happened, cause)
 
-    def renew(self, lease_ids: Sequence[LeaseId], at_ms: Millis, end_ms: Millis, cause: Cause) -> list[Moved]:
-        """Move many leases by RENEWED at once, which happens at every grid end. Errors: IllegalTransition, as `move`."""
+    def renew(self, lease_ids: Sequence[LeaseId], at_ms: Millis, end_ms: Millis, cause: Cause) -> list[Lease]:
+        """Move many leases by RENEWED at once, which happens at every grid end; as they are now, their states unchanged.
+
+        Errors: IllegalTransition, as `move`.
+        """
         steps: dict[LeaseState, Step] = {}  # equal ones are one
         out = []
         for lease_id in lease_ids:
@@ -139,7 +142,7 @@ class Ledger:
                 step = steps[before.state] = Step(at_ms, before.state, LeaseInput.RENEWED, after.state, cause)
             self._leases[lease_id] = after
             self._stories[lease_id] = (*self._stories.get(lease_id, ()), step)[-STORY_STEPS_MAX:]
-            out.append(Moved(before, after, LeaseInput.RENEWED, cause))
+            out.append(after)
         return out
 
     def promote(self, gpu: GpuId, at_ms: Millis, end_ms: Millis) -> Moved:

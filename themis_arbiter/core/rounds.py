@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from themis_arbiter.core.auction.bid import Supply
 from themis_arbiter.core.codec import to_plain
-from themis_arbiter.core.effects import RoundClosed
+from themis_arbiter.core.effects import LeaseMoved, RoundClosed
 from themis_arbiter.core.events import Timer
 from themis_arbiter.core.kinds import (
     never_rooms,
@@ -161,10 +161,10 @@ def _is_kept(state: State, lease: Lease, protected: Collection[JobId]) -> bool:
 def _renew(state: State, leases: Iterable[Lease], cause: Cause) -> list[Lease]:
     """Give leases another period; stored as one batch."""
     end_ms = state.next_end()
-    moved = state.ledger.renew([x.lease_id for x in leases], state.now_ms, end_ms, cause)
-    if not moved:
+    renewed = state.ledger.renew([x.lease_id for x in leases], state.now_ms, end_ms, cause)
+    if not renewed:
         return []
-    renewed = [state.moved(m) for m in moved]
+    state.emit(*(LeaseMoved(lease=x, state_from=x.state, cause=cause) for x in renewed))
     for app_id, count in Counter(x.app_id for x in renewed).items():
         state.count(app_id, renewed=count)
     state.persist(puts=renewed, with_meters=True)

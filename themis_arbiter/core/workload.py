@@ -60,8 +60,22 @@ class Job:
         elapsed = now_ms - self.metered_ms
         if elapsed == 0 or self.gpus_running == 0:
             return self
-        attained = self.attained + self.gpus_running * elapsed
-        return replace(self, attained=attained, done=self.done + self.rate * elapsed, metered_ms=now_ms)
+        # By hand: every running job comes here in every round. A test holds that no field is left out.
+        return Job(
+            report=self.report,
+            attained=self.attained + self.gpus_running * elapsed,
+            done=self.done + self.rate * elapsed,
+            metered_ms=now_ms,
+            rate=self.rate,
+            has_started=self.has_started,
+            gpus_running=self.gpus_running,
+            max_gpus=self.max_gpus,
+            declared_later=self.declared_later,
+            retry_ms=self.retry_ms,
+            no_shows=self.no_shows,
+            running_since_ms=self.running_since_ms,
+            begun_at=self.begun_at,
+        )
 
     def on(self, gpus: int, rate: float, now_ms: Millis) -> "Job":
         """This job on so many GPUs from now on."""

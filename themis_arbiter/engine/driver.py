@@ -42,6 +42,7 @@ from themis_arbiter.ports import (
     StoreError,
 )
 
+FOR_OBSERVERS: Final = (LeaseMoved, RoundClosed, AppEnded, ContainerLost, AdminAnswered)  # nothing is to be done about them
 FOLLOW_UPS_MAX: Final = 1_000  # of one event; more means that the core answers each failed commit with another
 
 _log = logging.getLogger(__name__)
@@ -156,6 +157,8 @@ class Driver(Generic[ArbiterT]):
         for effect in effects:
             if self._is_fenced:
                 break  # another arbiter leads: what this one still wants is nobody's business
+            if isinstance(effect, FOR_OBSERVERS):
+                continue
             follow_up = self._perform(effect)
             if follow_up is not None:
                 follow_ups.append(follow_up)
@@ -164,8 +167,6 @@ class Driver(Generic[ArbiterT]):
 
     def _perform(self, effect: Effect) -> Event | None:
         match effect:
-            case LeaseMoved() | RoundClosed() | AppEnded() | ContainerLost() | AdminAnswered():
-                pass  # for observers only
             case PersistLeases(batch=batch):
                 return self._commit(batch)
             case SyncLeases():
@@ -182,6 +183,8 @@ class Driver(Generic[ArbiterT]):
                 self._rm.tell(effect)
             case WakeAt(timer=timer, at_ms=at_ms):
                 self._timers.set(timer, at_ms)
+            case LeaseMoved() | RoundClosed() | AppEnded() | ContainerLost() | AdminAnswered():
+                pass
             case _:
                 assert_never(effect)
         return None

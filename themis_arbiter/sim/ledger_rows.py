@@ -32,9 +32,11 @@ class RoundsObserver:
         round_no: RoundNo = 0
         for effect in effects:
             if isinstance(effect, LeaseMoved):
-                self._note_reserved(effect, event.at_ms)
-                if effect.state_from is effect.lease.state:  # only a renewal leaves the state
-                    renewed[effect.lease.job_id, effect.lease.end_ms] = None
+                lease = effect.lease
+                if effect.state_from is lease.state:  # only a renewal leaves the state
+                    renewed[lease.job_id, lease.end_ms] = None
+                else:
+                    self._note_reserved(effect, event.at_ms)
             elif isinstance(effect, RoundClosed):
                 round_no = effect.round_no
                 self.rounds += 1

@@ -1,6 +1,6 @@
 """Declared work binds: counted down by metered service, doubled when used up, final when the job is over."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
@@ -43,6 +43,14 @@ def test_service_is_metered_by_the_time_it_lasts() -> None:
     assert running.at(150).at(150) == running.at(150)
     assert running.on(0, 0.0, 150).at(900).attained == 400, "nothing runs any more"
     assert (running.running_since_ms, running.on(0, 0.0, 150).running_since_ms) == (50, None)
+
+
+def test_metering_leaves_everything_else_as_it_is() -> None:
+    other = {f.name: k + 1 for k, f in enumerate(fields(Job)) if f.name not in {"report", "attained", "done", "metered_ms"}}
+    before = Job(report=REPORT, **other)  # type: ignore[arg-type]
+    after = before.at(7)
+    assert {name: getattr(after, name) for name in other} == other
+    assert after == replace(before, attained=after.attained, done=after.done, metered_ms=7)
 
 
 def test_gpus_that_lie_apart_do_less_work_in_the_same_service() -> None:
