@@ -77,7 +77,7 @@ def run(given: argparse.Namespace) -> int:
             closing.append(f"the campaign broke off: {err}")
         closing += [*campaign.checks(), *campaign.closing()]
     except KeyboardInterrupt as err:
-        closing.append(f"the campaign was ended by {err or 'a signal'}")
+        closing.append(f"the campaign was ended by {str(err) or 'a signal'}")
         raise
     finally:
         stage.stop()
@@ -97,6 +97,7 @@ def _faults(campaign: Campaign, given: argparse.Namespace) -> Iterator[Record]:
         for number in range(given.fallbacks):
             campaign.tell(f"{fallback.SCENARIO} {number + 1} of {given.fallbacks}")
             yield fallback.one(campaign, number)
+        campaign.await_ready()  # the app that was submitted anew too
 
 
 def _tell(campaign: Campaign, record: Record) -> None:
@@ -115,7 +116,7 @@ def main() -> int:
         with ends_on_signals():
             return run(given)
     except KeyboardInterrupt as err:
-        print(f"chaos: ended by {err or 'a signal'}; everything was stopped", file=sys.stderr)
+        print(f"chaos: ended by {str(err) or 'a signal'}; everything was stopped", file=sys.stderr)
     return 128 + signal.SIGINT
 
 
