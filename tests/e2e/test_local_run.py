@@ -109,6 +109,20 @@ def test_the_journal_replays_byte_for_byte_whatever_the_hash_seed(local_run: Loc
     assert int(steps) > 100
 
 
+def test_the_verb_replays_the_journal_to_the_same_decisions(local_run: LocalRun) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "themis_arbiter.cli", "replay", str(local_run.journal), "--check", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    told = json.loads(done.stdout)
+    assert (told["is_same"], told["is_cut_off"], told["first_difference"]) == (True, False, None)
+    assert told["steps"] == (local_run.journal.read_bytes().count(b"\n") - 1) // 2 > 100
+
+
 def test_the_arbiters_own_invariants_hold_at_every_step_of_the_journal(local_run: LocalRun) -> None:
     def make(settings: Settings) -> Arbiter:
         return Arbiter(settings, is_checked=True)

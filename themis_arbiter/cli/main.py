@@ -12,7 +12,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import click
 
 from themis_arbiter import __version__
-from themis_arbiter.cli import admin, listing, processes, simulate, sweep, trace
+from themis_arbiter.cli import admin, listing, processes, replay, simulate, sweep, trace
 from themis_arbiter.cli.failures import DONE, NOT_SO
 
 INTERRUPTED: Final = 130  # 128 + SIGINT, as shells count
@@ -38,6 +38,7 @@ for _command in (
     simulate.simulate,
     simulate.compare,
     sweep.sweep,
+    replay.replay,
 ):
     cli.add_command(_command)
 

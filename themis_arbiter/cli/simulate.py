@@ -80,6 +80,7 @@ def _shared_options(command: F) -> F:
         click.option("--list-settings", is_flag=True, help="Print what --set takes and end."),
         click.option("--strict", is_flag=True, help="Stop at the trace's first bad row."),
         click.option("--seed", type=int, default=0, show_default=True, help="Of all chance."),
+        click.option("--journal", "has_journal", is_flag=True, help="Write the arbiter's journal too, for `themis replay`."),
         click.option("--out", type=PATH, help="Folder for the results."),
         JSON_OPTION,
     )

@@ -82,6 +82,8 @@ def from_plain(kind: Any, plain: Any) -> Any:
         inner = [args[0]] * len(plain) if len(args) == 2 and args[1] is Ellipsis else list(args)
         return tuple(from_plain(k, v) for k, v in zip(inner, plain, strict=True))
     if origin is not None and issubclass(origin, Mapping):
+        if not isinstance(plain, dict):
+            raise CoreError(f"{plain!r:.80} is no mapping")
         value_kind = get_args(kind)[1]
         return {k: from_plain(value_kind, v) for k, v in plain.items()}
     if kind is float and isinstance(plain, int) and not isinstance(plain, bool):

@@ -11,9 +11,9 @@ journals. A process that was killed may leave the last step without its effects,
 """
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from themis_arbiter.core.codec import dumps, from_plain, tagged, to_plain, untagged
 from themis_arbiter.core.effects import Effect
@@ -22,6 +22,7 @@ from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import CoreError
 
 FORMAT_VERSION: Final = 1
+LINE_BYTES_MAX: Final = 64 * 1024 * 1024  # of a line that is read: a whole cluster's report has some megabytes
 
 _EVENT_START: Final = '{"event":'
 _EFFECTS_START: Final = '{"effects":['
@@ -60,10 +61,10 @@ def parse_header(line: str) -> Settings:
     try:
         plain: Any = json.loads(line)
         version = plain["journal"]
-    except (ValueError, KeyError, TypeError) as err:
+    except (ValueError, KeyError, TypeError, RecursionError) as err:
         raise JournalFormatError(f"line 1 is no journal's header: {line[:80]!r}") from err
     if version != FORMAT_VERSION:
-        raise JournalFormatError(f"journal format {version!r}; this version reads {FORMAT_VERSION}")
+        raise JournalFormatError(f"journal format {version!r:.40}; this version reads {FORMAT_VERSION}")
     try:
         settings: Settings = from_plain(Settings, plain.get("settings"))
     except CoreError as err:
@@ -71,15 +72,31 @@ def parse_header(line: str) -> Settings:
     return settings
 
 
-def parse_steps(lines: Iterable[str]) -> Iterator[RecordedStep]:
+def read_lines(file: BinaryIO) -> Iterator[str]:
+    """The lines of an open journal, with their line ends. Errors: JournalFormatError where they cannot be a journal's."""
+    line_no = 0
+    while raw := file.readline(LINE_BYTES_MAX):
+        line_no += 1
+        if len(raw) == LINE_BYTES_MAX and not raw.endswith(b"\n"):
+            raise JournalFormatError(f"line {line_no} is longer than {LINE_BYTES_MAX} bytes")
+        # Half a line may end within a character; whether the writer was killed is the next reader's question.
+        is_whole = raw.endswith(b"\n")
+        try:
+            yield raw.decode("utf-8", errors="strict" if is_whole else "replace")
+        except UnicodeDecodeError as err:
+            raise JournalFormatError(f"line {line_no} is not UTF-8 text") from err
+
+
+def parse_steps(lines: Iterable[str], on_cut: Callable[[], None] = lambda: None) -> Iterator[RecordedStep]:
     """The steps after the header, from `lines` with their line ends. Errors: JournalFormatError.
 
-    A last step that was not written whole is left out.
+    A last step that was not written whole is left out, and `on_cut` called.
     """
     event: Event | None = None
     for line_no, raw in enumerate(lines, start=2):
         if not raw.endswith("\n"):
-            return  # half a line: the writer was killed
+            on_cut()  # half a line: the writer was killed
+            return
         line = raw[:-1]
         if event is None:
             event = _parse_event(line, line_no)
@@ -88,6 +105,8 @@ def parse_steps(lines: Iterable[str]) -> Iterator[RecordedStep]:
             event = None
         else:
             raise JournalFormatError(f"line {line_no}: effects expected: {line[:80]!r}")
+    if event is not None:
+        on_cut()
 
 
 def _parse_event(line: str, line_no: int) -> Event:
@@ -95,6 +114,6 @@ def _parse_event(line: str, line_no: int) -> Event:
         raise JournalFormatError(f"line {line_no}: an event expected: {line[:80]!r}")
     try:
         event: Event = untagged(line[len(_EVENT_START) : -1])
-    except CoreError as err:
+    except (CoreError, RecursionError) as err:
         raise JournalFormatError(f"line {line_no}: {err}") from err
     return event

@@ -4,22 +4,27 @@ The proof that a decision hangs on the events alone; and a way to look into what
 can be stepped again anywhere.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
+from themis_arbiter.core.events import Event
 from themis_arbiter.core.settings import Settings
+from themis_arbiter.core.types import CoreError, Millis
 from themis_arbiter.engine.driver import Stepping
 from themis_arbiter.engine.journal_format import (
     JournalFormatError,
+    RecordedStep,
     effects_line,
     event_line,
     parse_header,
     parse_steps,
+    read_lines,
 )
 
-HEADER_CHARS_MAX: Final = 1_000_000
+
+class StepRefused(Exception):
+    """The arbiter could not take an event: another version of it wrote the journal, or somebody changed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +32,7 @@ class Difference:
     """Where a replay first decided otherwise than the journal says."""
 
     line_no: int  # of the event in the journal, from 1
+    at_ms: Millis
     event: str  # its line
     recorded: str  # the line of the effects as journalled
     replayed: str  # and as decided now
@@ -38,47 +44,69 @@ class ReplayResult:
 
     steps: int
     first_difference: Difference | None = None
+    is_cut_off: bool = False  # the journal ends within a step, which was left out: its writer was killed
 
 
 def read_settings(path: Path) -> Settings:
     """The settings of the journal's arbiter, for making a fresh one. Errors: JournalFormatError, OSError."""
-    with path.open(encoding="utf-8") as lines:
-        return parse_header(_first_line(lines.readline(HEADER_CHARS_MAX)))
+    with path.open("rb") as file:
+        return parse_header(_first(read_lines(file)))
 
 
 def replay(path: Path, arbiter: Stepping) -> ReplayResult:
     """Step `arbiter`, fresh and with the journal's settings, through the journal until it decides otherwise.
 
-    Errors: JournalFormatError, OSError, and what the arbiter raises.
+    Errors: JournalFormatError, StepRefused, OSError.
     """
-    with path.open(encoding="utf-8") as lines:
-        parse_header(_first_line(lines.readline(HEADER_CHARS_MAX)))
+    with path.open("rb") as file:
+        lines = read_lines(file)
+        parse_header(_first(lines))
         return replay_lines(lines, arbiter)
 
 
 def replay_with(path: Path, make: Callable[[Settings], Stepping]) -> ReplayResult:
-    """`replay` with the arbiter that `make` builds from the journal's settings."""
-    return replay(path, make(read_settings(path)))
+    """`replay` with the arbiter that `make` builds from the journal's settings.
+
+    Errors: those of `replay`; JournalFormatError too where no arbiter takes these settings.
+    """
+    try:
+        arbiter = make(read_settings(path))
+    except CoreError as err:
+        raise JournalFormatError(f"line 1: {err}") from err
+    return replay(path, arbiter)
 
 
 def replay_lines(lines: Iterable[str], arbiter: Stepping) -> ReplayResult:
     """`replay` of lines after the header, each with its line end."""
     steps = 0
-    for recorded in parse_steps(lines):
+    cuts: list[bool] = []
+    for recorded in parse_steps(lines, lambda: cuts.append(True)):
         steps += 1
-        replayed = effects_line(arbiter.step(recorded.event))
+        replayed = _step(arbiter, recorded)
         if replayed != recorded.effects_line:
             difference = Difference(
                 line_no=recorded.line_no,
+                at_ms=recorded.event.at_ms,
                 event=event_line(recorded.event),
                 recorded=recorded.effects_line,
                 replayed=replayed,
             )
             return ReplayResult(steps=steps, first_difference=difference)
-    return ReplayResult(steps=steps)
+    return ReplayResult(steps=steps, is_cut_off=bool(cuts))
 
 
-def _first_line(line: str) -> str:
+def _step(arbiter: Stepping, recorded: RecordedStep) -> str:
+    event: Event = recorded.event
+    try:
+        return effects_line(arbiter.step(event))
+    except Exception as err:
+        # Whatever it was: the events are somebody's file, and what the core asserts of them need not hold there.
+        said = f"{type(err).__name__}: {err}"
+        raise StepRefused(f"line {recorded.line_no}, {type(event).__name__} at {event.at_ms} ms: {said:.300}") from err
+
+
+def _first(lines: Iterator[str]) -> str:
+    line = next(lines, "")
     if not line.endswith("\n"):
         raise JournalFormatError("line 1 is not whole: the journal is empty, cut off, or none")
     return line

@@ -21,6 +21,7 @@ from themis_arbiter.core.types import AppId, CoreError, Millis
 from themis_arbiter.engine.driver import Driver
 from themis_arbiter.engine.recovery import take_over
 from themis_arbiter.engine.timers import TimerTable
+from themis_arbiter.ports import Journal
 from themis_arbiter.sim.ledger_rows import RoundsObserver
 from themis_arbiter.sim.sim_jobs import Declaration, Physics, SimulatedJob, ceil_ms, engine_ids
 from themis_arbiter.sim.trace import Trace, TraceError, TraceJob
@@ -79,7 +80,7 @@ class _Clock:
 
 
 class _NoJournal:
-    """A replay's inputs are its journal: it can be run again."""
+    """Where none is wanted: a replay's inputs are its journal, it can be run again."""
 
     def record(self, event: Event, effects: Iterable[Effect]) -> None:
         """Forget one step."""
@@ -97,17 +98,25 @@ def replay(
     *,
     progress: Callable[[str], None] | None = None,
     is_checked: bool = False,
+    open_journal: Callable[[Settings], Journal] = lambda _: _NoJournal(),
 ) -> Replayed:
-    """Run `inputs` to the last finish; `records` gets the decision records. Errors: TraceError, CoreError (a defect)."""
+    """Run `inputs` to the last finish; `records` gets the decision records, the journal every step.
+
+    Errors: TraceError, CoreError (a defect), the journal's.
+    """
     fitting = [j for j in inputs.trace.jobs if j.gang <= inputs.topology.gpu_count]
     rejected = tuple(j for j in inputs.trace.jobs if j.gang > inputs.topology.gpu_count)
     if not fitting:
         raise TraceError(f"no job of the trace fits the cluster's {inputs.topology.gpu_count} GPUs; name a larger cluster")
     jobs, settings, weights = prepare(inputs, fitting)
     physics = Physics(inputs.topology, inputs.slowdowns, settings.restart_cost_ms)
-    run = _Run(TraceCluster(physics, jobs), settings, records, is_checked=is_checked)
-    started = time.perf_counter()
-    run.go(progress)
+    journal = open_journal(settings)
+    try:
+        run = _Run(TraceCluster(physics, jobs), settings, records, journal, is_checked=is_checked)
+        started = time.perf_counter()
+        run.go(progress)
+    finally:
+        journal.close()
     return Replayed(
         jobs=jobs,
         rejected=rejected,
@@ -182,7 +191,7 @@ def _with_slowdowns(settings: Settings, slowdowns: SlowdownModel) -> Settings:
 class _Run:
     """The engine and its world, instant by instant."""
 
-    def __init__(self, world: TraceCluster, settings: Settings, records: TextIO, *, is_checked: bool) -> None:
+    def __init__(self, world: TraceCluster, settings: Settings, records: TextIO, journal: Journal, *, is_checked: bool) -> None:
         self.world = world
         self.observer = RoundsObserver(settings.lease_ms, world.renewed, records)
         self.round_wall_ms: list[float] = []
@@ -194,7 +203,7 @@ class _Run:
             Arbiter(settings, is_checked=is_checked),
             store=store,
             rm=world,
-            journal=_NoJournal(),
+            journal=journal,
             timers=self._timers,
             clock=self._clock,
             observers=[self.observer],

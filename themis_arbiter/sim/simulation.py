@@ -7,9 +7,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from themis_arbiter.adapters.journal import FileJournal
+from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.speedup import SlowdownModel
 from themis_arbiter.core.topology import Topology
 from themis_arbiter.core.types import AppId
+from themis_arbiter.ports import Journal
 from themis_arbiter.sim.clusterfile import read_cluster
 from themis_arbiter.sim.figures import AppFigures, app_figures, nearest_rank, summary
 from themis_arbiter.sim.outputs import ROUNDS, write_run
@@ -22,6 +25,7 @@ from themis_arbiter.sim.trace import Trace, TraceError, read_trace, unknown_mode
 BAD_ROWS_TOLD_MAX: Final = 100  # lines on stderr; the count says how many there were
 GC_THRESHOLD: Final = 200_000
 REPORT: Final = "report.html"
+JOURNAL: Final = "arbiter.journal"
 
 Tell = Callable[[str], None]
 
@@ -45,6 +49,7 @@ class Request:
     sets: Mapping[str, Any] = field(default_factory=dict)
     is_strict: bool = False
     seed: int = 0
+    has_journal: bool = False  # whether the arbiter's journal is written too
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,15 +115,30 @@ def simulate(request: Request, loaded: Loaded, folder: Path, progress: Tell | No
     folder.mkdir(parents=True, exist_ok=True)
     # A replay makes millions of short-lived values and hardly a cycle: looking for those often costs a tenth of its time.
     gc.set_threshold(GC_THRESHOLD)
-    beside = folder / f"{ROUNDS}.part"
-    with beside.open("w", encoding="utf-8", errors="surrogatepass", newline="") as records:
-        replayed = replay(inputs, records, progress=progress)
-    beside.replace(folder / ROUNDS)
+    replayed = _replay_into(folder, inputs, progress, has_journal=request.has_journal)
     physics = Physics(loaded.topology, loaded.slowdowns, settings.restart_cost_ms)
     apps = app_figures(replayed.jobs, replayed.weights, loaded.topology.gpu_count, request.rho_floor_s)
     found = _summary(request, replayed, apps, physics)
     write_run(folder, replayed.jobs, apps, found, dict(replayed.weights) if loaded.weights is not None else None)
     return found
+
+
+def _replay_into(folder: Path, inputs: Inputs, progress: Tell | None, *, has_journal: bool) -> Replayed:
+    """Replay with the files that grow while it runs beside their places, then move them there."""
+    names = (ROUNDS, JOURNAL) if has_journal else (ROUNDS,)
+    beside = {name: folder / f"{name}.part" for name in names}
+    for path in (*beside.values(), folder / JOURNAL):
+        path.unlink(missing_ok=True)  # a journal of an earlier run would not be this one's
+
+    def open_journal(settings: Settings) -> Journal:
+        return FileJournal(beside[JOURNAL], settings)
+
+    more: dict[str, Any] = {"open_journal": open_journal} if has_journal else {}
+    with beside[ROUNDS].open("w", encoding="utf-8", errors="surrogatepass", newline="") as records:
+        replayed = replay(inputs, records, progress=progress, **more)
+    for name, path in beside.items():
+        path.replace(folder / name)
+    return replayed
 
 
 def _summary(request: Request, replayed: Replayed, apps: Sequence[AppFigures], physics: Physics) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def test_the_arbiter_is_made_with_the_journals_settings(path: Path) -> None:
 def test_a_step_that_a_killed_writer_left_half_is_dropped(path: Path, cut: int) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:-cut])
-    assert replay(path, Counting()) == ReplayResult(steps=STEPS - 1)
+    assert replay(path, Counting()) == ReplayResult(steps=STEPS - 1, is_cut_off=True)
 
 
 @pytest.mark.parametrize(
