@@ -15,11 +15,14 @@ from typing import Any, Final
 
 from py4j.java_gateway import GatewayParameters, JavaGateway
 
+from themis_arbiter.cli.arbiter_client import ArbiterClient, connected
 from themis_arbiter.cli.local.children import clean_environment
 from themis_arbiter.cli.local.stage import PLUGIN_JAR
 from themis_arbiter.core.effects import ContainerLost
 from themis_arbiter.core.events import EndCause
 from themis_arbiter.engine.journal_format import parse_steps
+from themis_arbiter.server.documents import document
+from themis_arbiter.server.values import Address
 from yarn_bridge.gateway import read_gateway_file
 from yarn_bridge.local import LocalYarn, LocalYarnConfig
 from yarn_bridge.local.reaper import MARK_VARIABLE
@@ -126,8 +129,27 @@ class Live:
         assert done.returncode == 0, done.stderr
         return dict(json.loads(done.stdout))
 
+    @contextmanager
+    def asking(self) -> Iterator[ArbiterClient]:
+        """The arbiter's AdminService, for what is asked often: a `themis` process a time would be most of the test."""
+        host, _, port = self.address.rpartition(":")
+        with connected(Address(host, int(port))) as client:
+            yield client
+
     def leases(self, job_id: str = "") -> list[dict[str, Any]]:
-        return [x for x in self.ask("leases")["leases"] if job_id in {"", x["job_id"]}]
+        with self.asking() as client:
+            return [x for x in document(client.leases(""))["leases"] if job_id in {"", x["job_id"]}]
+
+    def node(self, index: int) -> dict[str, Any]:
+        """What the arbiter says of node `index` (from 0)."""
+        host = self.yarn.config.host(index)
+        with self.asking() as client:
+            return dict(next(n for n in document(client.nodes())["nodes"] if n["node"] == host))
+
+    def explained(self, name: str) -> str:
+        """What `themis explain` says of an app or an application."""
+        with self.asking() as client:
+            return "\n".join(client.explain(name).lines)
 
     def counters(self) -> dict[str, Any]:
         """What the plugin says of itself."""

@@ -11,7 +11,11 @@ import themis_arbiter
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingApp:
-    """One app to submit. Its work in serial GPU-seconds is steps x step_ms x gang / 1000."""
+    """One app to submit. Its work in serial GPU-seconds is steps x step_ms x gang / 1000.
+
+    `on_lease_end` is what it tells the arbiter. It checkpoints after each step in any case: one of a single long step
+    loses all that it has done with its GPUs.
+    """
 
     name: str
     steps: int
@@ -25,6 +29,7 @@ class TrainingApp:
     memory_mb: int = 128
     gang_wait_ms: int = 10_000
     am_memory_mb: int = 256
+    on_lease_end: str = "checkpoint"
     more_tags: Sequence[str] = ()
 
     @property
@@ -35,7 +40,7 @@ class TrainingApp:
             f"themis.app={self.name}",
             f"themis.gang={self.gang * self.gpus_per_container}",
             f"themis.work-gpu-s={work_gpu_s}",
-            "themis.on-lease-end=checkpoint",
+            f"themis.on-lease-end={self.on_lease_end}",
             *self.more_tags,
         ]
 
