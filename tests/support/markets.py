@@ -46,7 +46,7 @@ def app(*jobs: MarketJob, **more: Any) -> MarketApp:
         "app_id": jobs[0].app_id,
         "arrival_ms": min(j.arrival_ms for j in jobs),
         "t_independent_ms": 2.0 * HOUR,
-        "n_avg": 2.0,
+        "presence_at_arrival": -2.0 * (NOW_MS - min(j.arrival_ms for j in jobs)),  # two apps all the time
         "work": sum(j.remaining + j.attained for j in jobs),
         "weight": 1.0,
         "attained": sum(j.attained for j in jobs),

@@ -17,15 +17,10 @@ SPLITS_MAX: Final = 16  # different GPU counts in one bid; more are thinned out 
 Split = dict[JobId, int]  # GPUs that each job takes from the offer
 
 
-def in_app_order(app: MarketApp) -> tuple[MarketJob, ...]:
-    """The app's jobs, those first that it would give GPUs first."""
-    return tuple(sorted(app.jobs, key=lambda j: (not j.has_gpus, not j.has_run, -j.remaining, j.job_id)))
-
-
 def splits(app: MarketApp, supply_size: int) -> Iterator[Split]:
     """Ever larger splits of the offer over the app's jobs, gangs whole."""
     taken: Split = {}
-    order = [j for j in in_app_order(app) if j.can_gain][:PARTS_MAX]
+    order = [j for j in app.in_order if j.can_gain][:PARTS_MAX]
     room = supply_size
     for job in order:
         need = max(0, job.gang - len(job.held))
@@ -53,6 +48,8 @@ def thinned(all_splits: list[Split], limit: int) -> list[Split]:
 
 def tightest(gpus: tuple[GpuId, ...], beside: tuple[GpuId, ...], count: int, supply: Supply) -> tuple[GpuId, ...]:
     """`count` of a job's GPUs that lie closest: machines where most of them (and of `beside`) are come first."""
+    if count == len(gpus):
+        return tuple(sorted(gpus))
     places = supply.topology.places
     on_machine: dict[str, int] = {}
     in_rack: dict[str, int] = {}

@@ -184,6 +184,7 @@ def _finish_job(state: State, job_id: JobId, finish_ms: Millis) -> None:
     live.pop(job_id, None)
     if not live:
         state.live_jobs.pop(report.app_id, None)
+        state.seen_apps.pop(report.app_id, None)
     state.redeclare(report.app_id)
 
 

@@ -1,6 +1,9 @@
 """What must hold after every step, whatever happened. Checked in tests and simulation; each claim names its culprit."""
 
+from dataclasses import replace
+
 from themis_arbiter.core.lease import LeaseState
+from themis_arbiter.core.market_view import Offered, is_as_seen, look_at_app
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import AppId, CoreError, JobId, NodeName
 
@@ -9,6 +12,7 @@ def check(state: State) -> None:
     """Errors: CoreError naming the first claim that fails."""
     _check_leases(state)
     _check_counts(state)
+    _check_seen(state)
     _check_gangs(state)
     _check_persistence(state)
 
@@ -49,6 +53,15 @@ def _check_counts(state: State) -> None:
         if not job.report.is_finished:
             expected.setdefault(job.report.app_id, set()).add(job_id)
     _claim(live == expected, "live jobs are miscounted")
+
+
+def _check_seen(state: State) -> None:
+    """What would be shown to a policy again is what would be made anew."""
+    for app_id, seen in state.seen_apps.items():
+        if is_as_seen(state, seen):
+            anew = look_at_app(state, app_id, Offered((), {}), {}, {})
+            shown = replace(seen.market_app, t_independent_ms=anew.t_independent_ms) if anew is not None else None
+            _claim(anew == shown, f"{app_id} is shown as {seen.market_app}, not {anew}")
 
 
 def _check_gangs(state: State) -> None:

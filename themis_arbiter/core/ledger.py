@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, Step, advance
-from themis_arbiter.core.types import CoreError, GpuId, JobId, LeaseId, Millis
+from themis_arbiter.core.types import AppId, CoreError, GpuId, JobId, LeaseId, Millis
 from themis_arbiter.core.value import value
 
 STORY_STEPS_MAX: Final = 32  # of one lease; the oldest go first
@@ -33,6 +33,7 @@ class Ledger:
         self._stories: dict[LeaseId, tuple[Step, ...]] = {}
         self._by_job: dict[JobId, dict[LeaseId, None]] = {}
         self._kept: dict[JobId, int] = {}  # leases that do not drain
+        self._kept_by_app: dict[AppId, int] = {}
         self._unsettled: dict[JobId, None] = {}  # jobs of which some lease has changed its state
         self._draining: dict[LeaseId, None] = {}
 
@@ -73,6 +74,10 @@ class Ledger:
     def kept_count(self, job_id: JobId) -> int:
         """How many of a job's leases are not on their way out."""
         return self._kept.get(job_id, 0)
+
+    def kept_by_app(self, app_id: AppId) -> int:
+        """The same of all jobs of an app."""
+        return self._kept_by_app.get(app_id, 0)
 
     def take_unsettled(self) -> set[JobId]:
         """Jobs whose leases are to be compared with what runs: changed since they were last taken, or draining."""
@@ -162,9 +167,8 @@ class Ledger:
             else:
                 del self._draining[lease.lease_id]
         elif lease.state is not LeaseState.ENDED:
-            self._kept[lease.job_id] = self._kept.get(lease.job_id, 0) + sign
-            if not self._kept[lease.job_id]:
-                del self._kept[lease.job_id]
+            _add(self._kept, lease.job_id, sign)
+            _add(self._kept_by_app, lease.app_id, sign)
 
     def _remove(self, lease: Lease) -> None:
         for place in (self._current, self._next):
@@ -176,3 +180,10 @@ class Ledger:
         del of_job[lease.lease_id]
         if not of_job:
             del self._by_job[lease.job_id]
+
+
+def _add(counts: dict[str, int], key: str, more: int) -> None:
+    """Count; nothing is kept of what is 0."""
+    counts[key] = counts.get(key, 0) + more
+    if not counts[key]:
+        del counts[key]

@@ -7,55 +7,26 @@ its lease and the winner's lease follows when the release is confirmed (contract
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import replace
 from typing import TypeAlias
 
-from themis_arbiter.core.auction.bid import Supply
 from themis_arbiter.core.codec import to_plain
 from themis_arbiter.core.effects import LeaseMoved, RoundClosed
 from themis_arbiter.core.events import Timer
 from themis_arbiter.core.kinds import (
-    never_rooms,
     protected_jobs,
-    take_never_room,
     take_up,
     tell_impossible,
-    work_lost_by_moving,
 )
 from themis_arbiter.core.lease import Cause, Lease, LeaseState
 from themis_arbiter.core.leasing import drain, hold_past_ends, is_notice_enough
+from themis_arbiter.core.market_view import Offered, market_of
 from themis_arbiter.core.observing import gpus_in_use, would_move
-from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
+from themis_arbiter.core.policies.base import Decision, Market
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import CoreError, GpuId, GrantId, JobId, Millis, NodeName
-from themis_arbiter.core.workload import Job, guessed_work
 
 Won: TypeAlias = Mapping[JobId, tuple[GpuId, ...]]  # what each job gets in a round
-
-
-@dataclass(frozen=True)
-class Offered:
-    """GPUs of one round: `ending` ones by the job whose lease ends, `free` ones are free or will be once drained.
-
-    `leaving` leases end too, on nodes that go out of service: nobody is offered their GPUs.
-    """
-
-    free: tuple[GpuId, ...]
-    ending: Mapping[GpuId, JobId]
-    leaving: tuple[Lease, ...] = ()
-
-    def all(self) -> tuple[GpuId, ...]:
-        """Everything on offer, sorted."""
-        return tuple(sorted((*self.free, *self.ending)))
-
-    @cached_property
-    def by_node(self) -> Mapping[NodeName, tuple[GpuId, ...]]:
-        """Everything on offer, by node."""
-        found: dict[NodeName, list[GpuId]] = {}
-        for gpu in self.all():
-            found.setdefault(gpu.rsplit(":", 1)[0], []).append(gpu)
-        return {name: tuple(gpus) for name, gpus in found.items()}
 
 
 def on_round(state: State) -> None:
@@ -117,7 +88,7 @@ def _hold(state: State, *, ends_at: Millis | None) -> None:
     if _changes_nothing(state, offered):
         _renew(state, ending, Cause.RENEWAL)
         return
-    market = _market(state, offered)
+    market = market_of(state, offered)
     state.last_round += 1
     market = replace(market, round_no=state.last_round)
     decision = state.policy.decide(market)
@@ -260,122 +231,6 @@ def _outside_leases(state: State, node: NodeName) -> int:
         if lease is not None:
             leased[lease.job_id] = leased.get(lease.job_id, 0) + 1
     return state.foreign.get(node, 0) + sum(max(0, count - leased.get(job_id, 0)) for job_id, count in users.items())
-
-
-def _market(state: State, offered: Offered) -> Market:
-    apps = []
-    room: dict[JobId, dict[NodeName, int]] = {}
-    never = never_rooms(state)
-    for app_id in sorted(state.live_jobs):
-        app = state.apps[app_id]
-        jobs = []
-        for job_id in state.live_jobs[app_id]:
-            job = state.jobs[job_id]
-            if job.retry_ms > state.now_ms:
-                continue
-            market_job = _market_job(state, job, offered, never)
-            if market_job.can_gain or market_job.ending or market_job.held:
-                jobs.append(market_job)
-                if limits := _room(state, job, offered):
-                    room[job_id] = limits
-        if jobs and (app.is_flowing or any(j.held or j.ending for j in jobs)):
-            apps.append(
-                MarketApp(
-                    app_id=app_id,
-                    arrival_ms=app.arrival_ms,
-                    t_independent_ms=state.t_independent_ms(app),
-                    n_avg=state.n_avg(app),
-                    work=app.told_work,
-                    weight=app.weight,
-                    jobs=tuple(jobs),
-                    attained=app.ended_service + sum(max(0.0, state.jobs[j].attained) for j in state.live_jobs[app_id]),
-                )
-            )
-    supply = Supply(state.topology, offered.all(), room)
-    memory_mb, vcores = _cluster_totals(state)
-    return Market(
-        now_ms=state.now_ms,
-        round_no=state.last_round,
-        supply=supply,
-        apps=tuple(apps),
-        settings=state.settings,
-        memory_mb=memory_mb,
-        vcores=vcores,
-    )
-
-
-def _cluster_totals(state: State) -> tuple[int, int]:
-    """Memory and CPU of the cluster: what is free and what containers with GPUs use."""
-    memory_mb = sum(n.memory_free_mb for n in state.nodes.values())
-    vcores = sum(n.vcores_free for n in state.nodes.values())
-    for job_id, on in state.usage.items():
-        report = state.jobs[job_id].report if job_id in state.jobs else None
-        if report is not None:
-            containers = sum(on.values()) // report.unit
-            memory_mb += containers * report.memory_mb
-            vcores += containers * report.vcores
-    return memory_mb, vcores
-
-
-def _market_job(state: State, job: Job, offered: Offered, never: dict[str, int]) -> MarketJob:
-    """The job as a policy sees it. Of one that waits it is the same in every round until the job changes."""
-    waits = not (never or state.admin.is_observing or job.gpus_running or state.ledger.kept_count(job.job_id))
-    known = state.market_jobs.get(job.job_id)
-    if waits and known is not None and known[0] is job:
-        return known[1]
-    made = _make_market_job(state, job, offered, never)
-    if waits:
-        state.market_jobs[job.job_id] = (job, made)
-    return made
-
-
-def _make_market_job(state: State, job: Job, offered: Offered, never: dict[str, int]) -> MarketJob:
-    if state.admin.is_observing:
-        mine = [g for g, j in gpus_in_use(state).items() if j == job.job_id]
-    else:
-        mine = [x.gpu for x in state.kept_leases(job.job_id)]
-    report = job.report
-    return MarketJob(
-        job_id=job.job_id,
-        app_id=report.app_id,
-        arrival_ms=report.arrival_ms,
-        gang=report.gang,
-        unit=report.unit,
-        wanted=take_never_room(state, job, len(mine), never),
-        model=report.model,
-        remaining=job.remaining(guessed_work(job, state.settings.lease_ms)),
-        has_run=job.has_run,
-        held=tuple(sorted(g for g in mine if g not in offered.ending)),
-        ending=tuple(sorted(g for g in mine if g in offered.ending)),
-        restart_ms=state.settings.restart_cost_ms + report.checkpoint_ms,
-        lost=work_lost_by_moving(state, job),
-        attained=max(0.0, job.attained),
-        memory_mb=report.memory_mb,
-        vcores=report.vcores,
-    )
-
-
-def _room(state: State, job: Job, offered: Offered) -> dict[NodeName, int]:
-    """GPUs of each node with offers that the job's containers have memory and CPU for, beside those it keeps.
-
-    What ending holders use there will be free when they go; how much that is, only their asks tell, so a GPU that ends
-    counts as bringing the memory and CPU of one of this job's containers. Empty where nothing limits the job.
-    """
-    report, unit = job.report, job.report.unit
-    if not (report.memory_mb or report.vcores):
-        return {}
-    rooms: dict[NodeName, int] = {}
-    is_limited = False
-    for name, gpus in offered.by_node.items():
-        node = state.nodes[name]
-        fits = min(
-            node.memory_free_mb // report.memory_mb if report.memory_mb else node.gpus,
-            node.vcores_free // report.vcores if report.vcores else node.gpus,
-        )
-        leaving = sum(offered.ending.get(gpu, job.job_id) != job.job_id for gpu in gpus)
-        rooms[name] = max(0, fits) * unit + leaving // unit * unit
-        is_limited |= rooms[name] < len(gpus)
-    return rooms if is_limited else {}
 
 
 def _check(market: Market, won: Won) -> None:

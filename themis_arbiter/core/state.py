@@ -16,7 +16,7 @@ from themis_arbiter.core.fluid import FluidShare
 from themis_arbiter.core.lease import Lease, LeaseState
 from themis_arbiter.core.ledger import Ledger, Moved
 from themis_arbiter.core.policies import make_policy
-from themis_arbiter.core.policies.base import MarketJob
+from themis_arbiter.core.policies.base import MarketApp, MarketJob
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.topology import Machine, Topology
 from themis_arbiter.core.types import AppId, Epoch, GpuId, GpuMillis, GrantId, JobId, LeaseId, Millis, NodeName, RoundNo
@@ -47,6 +47,15 @@ class Pending:
     drains: tuple[tuple[LeaseId, Millis], ...] = ()
     withdrawals: tuple[LeaseId, ...] = ()
     syncs_start_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SeenApp:
+    """What a policy saw of an app that waits, and the values that it was made of (core.market_view)."""
+
+    app: App
+    jobs: tuple[Job, ...]  # all that live
+    market_app: MarketApp
 
 
 @dataclass
@@ -95,6 +104,7 @@ class State:
         self.remetered: dict[JobId, None] = {}  # jobs whose meter has moved since it was last stored
         self.told_work: dict[JobId, GpuMillis] = {}  # what the fluid model was last told of each job
         self.market_jobs: dict[JobId, tuple[Job, MarketJob]] = {}  # of jobs that wait, as policies last saw them
+        self.seen_apps: dict[AppId, SeenApp] = {}  # of which all jobs wait
         self.told_of: tuple[Topology, tuple[NodeName, ...]] = (self.topology, ())  # by which jobs were told they can run
         self.uncovered: set[JobId] = set()  # jobs that may have containers without a lease
 
@@ -303,11 +313,6 @@ class State:
         )
         if self.topology.gpu_count != before:
             self.fluid.set_gpus(float(self.topology.gpu_count), self.now_ms)
-
-    def n_avg(self, app: App) -> float:
-        """Time average, over the app's life so far, of the number of live apps (paper, 4.3); at least 1."""
-        lived = self.now_ms - app.arrival_ms
-        return max(1.0, (self.presence - app.presence_at_arrival) / lived) if lived > 0 else 1.0
 
     def app_shape(self, app: App) -> tuple[GpuMillis, float]:
         """The app's serial work and useful parallelism, as now believed."""

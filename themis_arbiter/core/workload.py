@@ -132,7 +132,7 @@ class App:
     leases_granted: int = 0
     leases_renewed: int = 0
     leases_ended: int = 0
-    presence_at_arrival: float = 0.0  # see state.State.n_avg
+    presence_at_arrival: float = 0.0  # see Market.n_avg
     ended_service: GpuMillis = 0.0  # GPU time of its jobs that are over
     told_work: GpuMillis = 0.0  # work and parallelism that the fluid model was last told
     told_parallelism: float = 0.0

@@ -55,16 +55,23 @@ class MarketApp:
     app_id: AppId
     arrival_ms: Millis
     t_independent_ms: float
-    n_avg: float
+    presence_at_arrival: float  # see Market.n_avg
     work: GpuMillis
     weight: float
     jobs: tuple[MarketJob, ...]
     attained: GpuMillis = 0.0  # GPU time metered so far, of jobs that are over too
     remaining: GpuMillis = field(init=False, compare=False)  # serial work that all its jobs have left
+    in_order: tuple[MarketJob, ...] = field(init=False, compare=False, repr=False)  # its jobs as it would serve them
 
     def __post_init__(self) -> None:
-        # Orders ask for it job by job, so it is summed once.
+        # Orders ask for both job by job and round by round, and most apps are the same value in many rounds.
         object.__setattr__(self, "remaining", sum(j.remaining for j in self.jobs))
+        object.__setattr__(self, "in_order", tuple(sorted(self.jobs, key=_in_app)))
+
+
+def _in_app(job: MarketJob) -> tuple[bool, bool, float, JobId]:
+    """In-app order: jobs that run, then jobs that paused, then new ones; the longest first."""
+    return (not job.has_gpus, not job.has_run, -job.remaining, job.job_id)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,6 +85,12 @@ class Market:
     settings: Settings
     memory_mb: int = 0  # of the whole cluster; 0 where nobody said
     vcores: int = 0
+    presence: float = 0.0  # integral over time of the number of live apps, up to now
+
+    def n_avg(self, app: MarketApp) -> float:
+        """Time average, over the app's life so far, of the number of live apps (paper, 4.3); at least 1."""
+        lived = self.now_ms - app.arrival_ms
+        return max(1.0, (self.presence - app.presence_at_arrival) / lived) if lived > 0 else 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

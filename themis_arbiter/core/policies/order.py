@@ -8,7 +8,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import ClassVar, TypeAlias
 
-from themis_arbiter.core.bidding import in_app_order
 from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
 from themis_arbiter.core.policies.handout import HandOut, in_order
 from themis_arbiter.core.policies.record import order_record, plain_decision
@@ -41,4 +40,4 @@ class OrderPolicy(ABC):
 
 def arranged(apps: Sequence[MarketApp]) -> list[tuple[MarketApp, MarketJob]]:
     """All jobs, each app's in its own order."""
-    return [(app, job) for app in apps for job in in_app_order(app)]
+    return [(app, job) for app in apps for job in app.in_order]

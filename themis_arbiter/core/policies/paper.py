@@ -60,7 +60,7 @@ def with_paper_t_id(market: Market, app: MarketApp) -> MarketApp:
     """The app with the paper's T_id in place of the ideal fluid share's; floored likewise."""
     demand = sum(max(j.wanted, j.gang) for j in app.jobs)
     gpus = max(1, min(market.supply.topology.gpu_count, demand))
-    return replace(app, t_independent_ms=max(float(market.settings.rho_floor_ms), app.n_avg * app.work / gpus))
+    return replace(app, t_independent_ms=max(float(market.settings.rho_floor_ms), market.n_avg(app) * app.work / gpus))
 
 
 def shuffled(market: Market, jobs: list[MarketJob]) -> list[MarketJob]:

@@ -1,6 +1,7 @@
 """Which GPUs each job gets, once it is settled how many: incumbents keep theirs, moves repay, the rest is best fit.
 
-1. GPUs whose lease ends stay with their holder, as many as its share is: renewed, nothing restarts.
+1. GPUs whose lease ends stay with their holder, as many as its share is: renewed, nothing restarts. Most rounds end here:
+   whose share is all that ends, and as close as can be, is settled before any hole is looked at.
 2. The rest is placed largest first, each as tightly as can be. Where a job's share finds no place so (containers larger than
    the holes), all are placed again in the policy's order, so that nobody loses its place to one behind it, and at last
    without pinning those behind.
@@ -55,28 +56,42 @@ def _assign(
 ) -> Assignment:
     """One way of placing. `pin_first`: None, all keep what they hold; else these do, choose, and then the others keep."""
 
-    def desk() -> "_Desk":
-        return _Desk(market, Holes(market.supply, free, market.settings.slowdowns, got), got)
+    def desk(stay: Mapping[JobId, tuple[GpuId, ...]]) -> "_Desk":
+        rest = set(free).difference(*stay.values()) if stay else free
+        return _Desk(market, Holes(market.supply, rest, market.settings.slowdowns, got), got, dict(stay))
 
+    settled: dict[JobId, tuple[GpuId, ...]] = {}
     if pin_first is None:
-        groups = [(True, list(shares))]
+        settled = {job.job_id: job.ending for job, count in shares if _is_settled(market, free, job, count, got)}
+        groups = [(True, [s for s in shares if s[0].job_id not in settled] if settled else list(shares))]
+        if len(settled) == len(shares):
+            return Assignment(gpus=settled, failed=frozenset(), is_slowed=False)
     else:
         groups = [
             (True, [s for s in shares if s[0].job_id in pin_first]),
             (bool(pin_first), [s for s in shares if s[0].job_id not in pin_first]),
         ]
-    placed = desk()
+    placed = desk(settled)
     for is_pinned, group in groups:
         placed.settle(group, is_pinned=is_pinned, is_largest_first=True)
     if placed.failed:
-        placed = desk()
+        placed = desk(settled)
         for is_pinned, group in groups:
             placed.settle(group, is_pinned=is_pinned, is_largest_first=False)
     if placed.failed:
-        placed = desk()
+        placed = desk({})
         for share in shares:
             placed.settle([share], is_pinned=True, is_largest_first=False)
     return placed.assignment()
+
+
+def _is_settled(market: Market, free: Collection[GpuId], job: MarketJob, count: int, got: Got) -> bool:
+    """Whether the job's share is just what it holds and ends, all of it there, and nowhere would it be faster."""
+    if count != len(job.ending) or not all(g in free for g in job.ending):
+        return False
+    gpus = (*job.held, *got.get(job.job_id, ()), *job.ending)
+    speed = market.settings.slowdowns.speed(job.model, gpus, market.supply.topology)
+    return speed >= best_speed(market, job, len(gpus))
 
 
 @dataclass

@@ -55,6 +55,8 @@ class Sharing:
     def up_to(self, job: MarketJob, most: int) -> None:
         """The job gets so many in all, or as many of them as there is room for and use in, or nothing."""
         target = min(most, job.wanted)
+        if self.has(job) >= target:  # so it is for most, three times a round
+            return
         while 0 < (step := self.step(job)) <= self.room and self.has(job) + step <= target:
             has, now = self.has(job), len(job.held) + len(job.ending)
             bulk = min(target - has, self.room) // job.unit * job.unit

@@ -1,0 +1,214 @@
+"""What a policy sees of a round: the supply, and every live app that it could mean something to.
+
+Most apps wait, and of one that waits the same is seen in every round. So what was made of an app is kept and used again while
+the values that it was made of are the very same objects: values are frozen, hence nothing else can have changed in between.
+Only apps whose jobs hold nothing, run on nothing and are limited by no cap and no memory are kept.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from themis_arbiter.core.auction.bid import Supply
+from themis_arbiter.core.kinds import never_rooms, take_never_room, work_lost_by_moving
+from themis_arbiter.core.lease import Lease
+from themis_arbiter.core.observing import gpus_in_use
+from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
+from themis_arbiter.core.state import SeenApp, State
+from themis_arbiter.core.types import AppId, GpuId, JobId, NodeName
+from themis_arbiter.core.workload import Job, guessed_work
+
+
+@dataclass(frozen=True)
+class Offered:
+    """GPUs of one round: `ending` ones by the job whose lease ends, `free` ones are free or will be once drained.
+
+    `leaving` leases end too, on nodes that go out of service: nobody is offered their GPUs.
+    """
+
+    free: tuple[GpuId, ...]
+    ending: Mapping[GpuId, JobId]
+    leaving: tuple[Lease, ...] = ()
+
+    def all(self) -> tuple[GpuId, ...]:
+        """Everything on offer, sorted."""
+        return tuple(sorted((*self.free, *self.ending)))
+
+    @cached_property
+    def by_node(self) -> Mapping[NodeName, tuple[GpuId, ...]]:
+        """Everything on offer, by node."""
+        found: dict[NodeName, list[GpuId]] = {}
+        for gpu in self.all():
+            found.setdefault(gpu.rsplit(":", 1)[0], []).append(gpu)
+        return {name: tuple(gpus) for name, gpus in found.items()}
+
+
+def market_of(state: State, offered: Offered) -> Market:
+    """The market in which `offered` is on offer."""
+    room: dict[JobId, dict[NodeName, int]] = {}
+    never = never_rooms(state)
+    apps = []
+    for app_id in sorted(state.live_jobs):
+        market_app = _app_as_before(state, app_id)
+        if market_app is None:
+            market_app = look_at_app(state, app_id, offered, never, room)
+            _remember(state, app_id, None if never else market_app)
+        if market_app is not None:
+            apps.append(market_app)
+    memory_mb, vcores = _cluster_totals(state)
+    return Market(
+        now_ms=state.now_ms,
+        round_no=state.last_round,
+        supply=Supply(state.topology, offered.all(), room),
+        apps=tuple(apps),
+        settings=state.settings,
+        memory_mb=memory_mb,
+        vcores=vcores,
+        presence=state.presence,
+    )
+
+
+def _app_as_before(state: State, app_id: AppId) -> MarketApp | None:
+    """What was made of the app in an earlier round, if that is what would be made of it now."""
+    seen = state.seen_apps.get(app_id)
+    if seen is None or not is_as_seen(state, seen):
+        return None
+    t_independent_ms = state.t_independent_ms(seen.app)
+    if seen.market_app.t_independent_ms != t_independent_ms:
+        market_app = replace(seen.market_app, t_independent_ms=t_independent_ms)
+        seen = state.seen_apps[app_id] = SeenApp(seen.app, seen.jobs, market_app)
+    return seen.market_app
+
+
+def is_as_seen(state: State, seen: SeenApp) -> bool:
+    """Whether nothing has happened to the app, its live jobs or their leases since it was looked at."""
+    app_id = seen.app.app_id
+    live = state.live_jobs.get(app_id, {})
+    return (
+        state.apps.get(app_id) is seen.app
+        and not state.ledger.kept_by_app(app_id)
+        and len(live) == len(seen.jobs)
+        and all(state.jobs[job_id] is job for job_id, job in zip(live, seen.jobs, strict=True))
+    )
+
+
+def _remember(state: State, app_id: AppId, market_app: MarketApp | None) -> None:
+    """Keep what was made of the app if all its jobs wait, and nothing but they themselves has made them look so."""
+    live = tuple(state.jobs[job_id] for job_id in state.live_jobs[app_id])
+    if market_app is None or state.admin.is_observing or not all(_waits_unlimited(state, job) for job in live):
+        state.seen_apps.pop(app_id, None)
+    else:
+        state.seen_apps[app_id] = SeenApp(state.apps[app_id], live, market_app)
+
+
+def look_at_app(
+    state: State, app_id: AppId, offered: Offered, never: dict[str, int], room: dict[JobId, dict[NodeName, int]]
+) -> MarketApp | None:
+    """The app as a policy sees it, None where it is nothing to it; `room` is told of its jobs that do not fit everywhere."""
+    app = state.apps[app_id]
+    live = [state.jobs[job_id] for job_id in state.live_jobs[app_id]]
+    jobs = []
+    for job in live:
+        if job.retry_ms > state.now_ms:
+            continue
+        market_job = _market_job(state, job, offered, never)
+        if market_job.can_gain or market_job.ending or market_job.held:
+            jobs.append(market_job)
+            if limits := _room(state, job, offered):
+                room[job.job_id] = limits
+    if not jobs or not (app.is_flowing or any(j.held or j.ending for j in jobs)):
+        return None
+    return MarketApp(
+        app_id=app_id,
+        arrival_ms=app.arrival_ms,
+        t_independent_ms=state.t_independent_ms(app),
+        presence_at_arrival=app.presence_at_arrival,
+        work=app.told_work,
+        weight=app.weight,
+        jobs=tuple(jobs),
+        attained=app.ended_service + sum(max(0.0, job.attained) for job in live),
+    )
+
+
+def _waits_unlimited(state: State, job: Job) -> bool:
+    """Whether what is seen of the job hangs on the job alone."""
+    report = job.report
+    return not (_holds(state, job) or report.memory_mb or report.vcores or job.retry_ms > state.now_ms)
+
+
+def _holds(state: State, job: Job) -> bool:
+    return bool(job.gpus_running or state.ledger.kept_count(job.job_id))
+
+
+def _cluster_totals(state: State) -> tuple[int, int]:
+    """Memory and CPU of the cluster: what is free and what containers with GPUs use."""
+    memory_mb = sum(n.memory_free_mb for n in state.nodes.values())
+    vcores = sum(n.vcores_free for n in state.nodes.values())
+    for job_id, on in state.usage.items():
+        report = state.jobs[job_id].report if job_id in state.jobs else None
+        if report is not None:
+            containers = sum(on.values()) // report.unit
+            memory_mb += containers * report.memory_mb
+            vcores += containers * report.vcores
+    return memory_mb, vcores
+
+
+def _market_job(state: State, job: Job, offered: Offered, never: dict[str, int]) -> MarketJob:
+    """The job as a policy sees it. Of one that waits it is the same in every round until the job changes."""
+    waits = not (never or state.admin.is_observing or _holds(state, job))
+    known = state.market_jobs.get(job.job_id)
+    if waits and known is not None and known[0] is job:
+        return known[1]
+    made = _make_market_job(state, job, offered, never)
+    if waits:
+        state.market_jobs[job.job_id] = (job, made)
+    return made
+
+
+def _make_market_job(state: State, job: Job, offered: Offered, never: dict[str, int]) -> MarketJob:
+    if state.admin.is_observing:
+        mine = [g for g, j in gpus_in_use(state).items() if j == job.job_id]
+    else:
+        mine = [x.gpu for x in state.kept_leases(job.job_id)]
+    report = job.report
+    return MarketJob(
+        job_id=job.job_id,
+        app_id=report.app_id,
+        arrival_ms=report.arrival_ms,
+        gang=report.gang,
+        unit=report.unit,
+        wanted=take_never_room(state, job, len(mine), never),
+        model=report.model,
+        remaining=job.remaining(guessed_work(job, state.settings.lease_ms)),
+        has_run=job.has_run,
+        held=tuple(sorted(g for g in mine if g not in offered.ending)),
+        ending=tuple(sorted(g for g in mine if g in offered.ending)),
+        restart_ms=state.settings.restart_cost_ms + report.checkpoint_ms,
+        lost=work_lost_by_moving(state, job),
+        attained=max(0.0, job.attained),
+        memory_mb=report.memory_mb,
+        vcores=report.vcores,
+    )
+
+
+def _room(state: State, job: Job, offered: Offered) -> dict[NodeName, int]:
+    """GPUs of each node with offers that the job's containers have memory and CPU for, beside those it keeps.
+
+    What ending holders use there will be free when they go; how much that is, only their asks tell, so a GPU that ends
+    counts as bringing the memory and CPU of one of this job's containers. Empty where nothing limits the job.
+    """
+    report, unit = job.report, job.report.unit
+    if not (report.memory_mb or report.vcores):
+        return {}
+    rooms: dict[NodeName, int] = {}
+    is_limited = False
+    for name, gpus in offered.by_node.items():
+        node = state.nodes[name]
+        fits = min(
+            node.memory_free_mb // report.memory_mb if report.memory_mb else node.gpus,
+            node.vcores_free // report.vcores if report.vcores else node.gpus,
+        )
+        leaving = sum(offered.ending.get(gpu, job.job_id) != job.job_id for gpu in gpus)
+        rooms[name] = max(0, fits) * unit + leaving // unit * unit
+        is_limited |= rooms[name] < len(gpus)
+    return rooms if is_limited else {}
