@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from math import ceil, exp
 from pathlib import Path
 from random import Random
@@ -50,6 +51,39 @@ def check_outcome(auction: Auction, outcome: Outcome) -> None:
     assert sorted((*kept, *outcome.withheld, *outcome.unsold)) == list(auction.supply.gpus)
     assert sorted((*kept, *outcome.withheld)) == sorted(won)
     check_kept(auction, outcome)
+
+
+def with_holders(auction: Auction, seed: int) -> Auction:
+    """The auction with somebody on most of the GPUs: what jobs keep by their bids, and others, bidders or not."""
+    chance = Random(seed)
+    kept = {g: p.job_id for bid in auction.bids for row in bid.rows for p in row.parts for g in p.keep}
+    others = ["out/0", "out/1", "out/2", *(p.job_id for bid in auction.bids for row in bid.rows for p in row.parts)]
+    ending = {g: kept.get(g, chance.choice(others)) for g in auction.supply.gpus if g in kept or chance.random() < 0.8}
+    return replace(auction, supply=replace(auction.supply, ending=ending))
+
+
+def put_out(auction: Auction, outcome: Outcome) -> int:
+    """GPUs taken from those who win nothing."""
+    winner = {g: j for win in outcome.solution.wins for j, gpus in win.gpus.items() for g in gpus}
+    ending = auction.supply.ending
+    return sum(ending[g] not in winner.values() for g in winner if g in ending)
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+def test_who_runs_where_decides_between_equal_places_only_and_for_those_who_run(first: int) -> None:
+    spared = 0
+    for seed in range(first, first + CHUNK):
+        auction = with_holders(seeded_auction(seed), seed)
+        outcome, blind = hold(auction), hold(seeded_auction(seed))
+        check_outcome(auction, outcome)
+        assert [w.row for w in outcome.solution.wins] == [w.row for w in blind.solution.wins]
+        places = auction.supply.topology.locality
+        for win, other in zip(outcome.solution.wins, blind.solution.wins, strict=True):
+            for job_id, gpus in win.gpus.items():
+                assert places(gpus) == places(other.gpus[job_id])
+        assert put_out(auction, outcome) <= put_out(auction, blind)
+        spared += put_out(auction, blind) - put_out(auction, outcome)
+    assert spared > 0
 
 
 def check_kept(auction: Auction, outcome: Outcome) -> None:

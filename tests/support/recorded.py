@@ -50,7 +50,7 @@ def read_round(record: Mapping[str, Any]) -> RecordedRound:
     machines = [
         Machine(name=name, rack=rack, gpus=gpus, gpus_per_slot=slot) for name, (rack, gpus, slot) in record["machines"].items()
     ]
-    supply = Supply(Topology(tuple(machines)), tuple(record["offered"]), record["room"])
+    supply = Supply(Topology(tuple(machines)), tuple(record["offered"]), record["room"], record["ending"])
     return RecordedRound(record, tuple(from_plain(Bid, b) for b in record["bids"]), supply)
 
 

@@ -59,7 +59,7 @@ def market_of(state: State, offered: Offered) -> Market:
     return Market(
         now_ms=state.now_ms,
         round_no=state.last_round,
-        supply=Supply(state.topology, offered.all(), room),
+        supply=Supply(state.topology, offered.all(), room, offered.ending),
         apps=tuple(apps),
         settings=state.settings,
         memory_mb=memory_mb,

@@ -83,11 +83,15 @@ class Bid:
 
 @dataclass(frozen=True)
 class Supply:
-    """The GPUs on offer (sorted ids), and how many of a node's a job has room for (memory, CPU); absent: all."""
+    """The GPUs on offer (sorted ids), and how many of a node's a job has room for (memory, CPU); absent: all.
+
+    `ending`: who runs on those whose leases end. It decides between equal places only.
+    """
 
     topology: Topology
     gpus: tuple[GpuId, ...]
     room: Mapping[JobId, Mapping[NodeName, int]] = field(default_factory=dict)
+    ending: Mapping[GpuId, JobId] = field(default_factory=dict)
 
     @cached_property
     def by_machine(self) -> Mapping[NodeName, tuple[GpuId, ...]]:

@@ -14,6 +14,7 @@ from sys import float_info
 from typing import Final
 
 from themis_arbiter.core.auction.bid import Bid, Part, Payment, Placement, Solution, Supply, Win
+from themis_arbiter.core.auction.exchange import spare_holders
 from themis_arbiter.core.auction.market import LOG_QUANTUM
 from themis_arbiter.core.auction.solver import SOLVER_NODES_MAX, Found, Solver, log_value
 from themis_arbiter.core.topology import Topology
@@ -55,7 +56,7 @@ def partial_allocation(
         return Outcome(solution=nothing, payments=(), kept={}, withheld=(), unsold=tuple(supply.gpus))
     solver = Solver(bids, supply)
     found = solver.solve(nodes_max)
-    solution = solver.solution(found)
+    solution = spare_holders(solver.solution(found), bids, supply)
     rows = {bid.app_id: bid.rows for bid in bids}
     winners = max(1, len(found.choice))
     left_out_nodes = min(nodes_max, max(LEFT_OUT_NODES_MIN, nodes_max // winners))
