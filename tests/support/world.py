@@ -31,7 +31,7 @@ SHORT = Settings(
     debounce_ms=500,
     rho_floor_ms=20_000,
     restart_cost_ms=1_000,
-    tick_ms=20_000,
+    tick_ms=4_000,
     gang_wait_ms=5_000,
     recovery_grace_ms=5_000,
 )

@@ -128,6 +128,7 @@ class Timer(StrEnum):
 
     ROUND = "round"
     GRID = "grid"
+    RECALL = "recall"
     TIDY = "tidy"
     GANGS = "gangs"
     ABSENT = "absent"

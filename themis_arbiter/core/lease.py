@@ -49,6 +49,7 @@ class Cause(StrEnum):
     LEFTOVER = "leftover"
     RENEWAL = "renewal"
     LEASE_END = "lease_end"
+    RECALL = "recall"  # ended early, with notice, for an urgent job that waited
     UNWANTED = "unwanted"  # its job asks for fewer GPUs than it holds
     APP_ENDED = "app_ended"
     GANG_BROKEN = "gang_broken"  # its gang did not become whole in time

@@ -71,8 +71,8 @@ def _hand_on(state: State, freed: list[Lease]) -> None:
         state.moved(state.ledger.move(lease.lease_id, LeaseInput.RELEASE_CONFIRMED, state.now_ms, Cause.RELEASED))
         following = state.ledger.next(lease.gpu)
         if following is not None:
-            end = following.end_ms if following.end_ms > state.now_ms else state.next_end()
-            promoted.append(state.moved(state.ledger.promote(lease.gpu, state.now_ms, end)))
+            # When it was promised, nobody knew when its GPU would be free.
+            promoted.append(state.moved(state.ledger.promote(lease.gpu, state.now_ms, state.next_end())))
     state.persist(puts=promoted, deletes=[x.lease_id for x in freed])
     if len(promoted) < len(freed):
         state.want_round()

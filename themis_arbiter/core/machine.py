@@ -38,6 +38,7 @@ from themis_arbiter.core.state import State
 ON_TIMER: Final[Mapping[Timer, Callable[[State], None]]] = {
     Timer.ROUND: rounds.on_round,
     Timer.GRID: rounds.on_grid,
+    Timer.RECALL: rounds.on_recall,
     Timer.TIDY: leasing.on_tidy,
     Timer.GANGS: attendance.on_shows,
     Timer.ABSENT: leasing.on_absent,

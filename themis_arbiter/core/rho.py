@@ -4,9 +4,11 @@ Everything is an estimate made with the allocation held until completion: T_shar
 """
 
 from collections.abc import Mapping
+from math import ceil
 from typing import TypeAlias
 
 from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
+from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import JobId, Locality, Millis
 
 Allocation: TypeAlias = Mapping[JobId, tuple[int, Locality, bool]]  # GPUs in all, their locality, whether the set is a new one
@@ -53,11 +55,20 @@ def rho_of(market: Market, app: MarketApp, left_ms: float) -> float:
 
 def regret(market: Market, app: MarketApp, job: MarketJob) -> float:
     """Rho that its app ends with if this job is passed over once more (mechanism.md, section 6, rule 2)."""
-    settings = market.settings
     count = max(job.gang, job.wanted)
     topology = market.supply.topology
     runs_on = (*job.held, *job.ending)
     level = topology.locality(runs_on) if len(runs_on) >= job.gang else topology.best_locality(count)
     speed = job_speed(market, job, count, max(level, topology.best_locality(count)))
-    wait: Millis = settings.tick_ms + settings.restart_cost_ms
-    return (market.now_ms - app.arrival_ms + wait + job.remaining / speed) / app.t_independent_ms
+    passed_over = market.now_ms - app.arrival_ms + next_chance_ms(market.settings) + job.remaining / speed
+    return passed_over / app.t_independent_ms
+
+
+def next_chance_ms(settings: Settings) -> Millis:
+    """How much later a job that is passed over would be done: until it may be served again, and its start."""
+    return (settings.tick_ms if settings.recall else settings.lease_ms) + settings.restart_cost_ms
+
+
+def wait_until_urgent(settings: Settings, t_independent_ms: float, left_ms: float) -> Millis:
+    """How long after its app's arrival a waiting job with `left_ms` to run has a regret that is urgent."""
+    return ceil(settings.urgent_above * t_independent_ms - left_ms - next_chance_ms(settings)) + 1

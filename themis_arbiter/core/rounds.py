@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
+from themis_arbiter.core import recall
 from themis_arbiter.core.codec import to_plain
 from themis_arbiter.core.effects import LeaseMoved, RoundClosed
 from themis_arbiter.core.events import Timer
@@ -23,6 +24,7 @@ from themis_arbiter.core.leasing import drain, hold_past_ends, is_notice_enough
 from themis_arbiter.core.market_view import Offered, market_of
 from themis_arbiter.core.observing import gpus_in_use, would_move
 from themis_arbiter.core.policies.base import Decision, Market
+from themis_arbiter.core.policies.guard import standing
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import CoreError, GpuId, GrantId, JobId, Millis, NodeName
 
@@ -32,6 +34,24 @@ Won: TypeAlias = Mapping[JobId, tuple[GpuId, ...]]  # what each job gets in a ro
 def on_round(state: State) -> None:
     """A round for what is free."""
     _hold(state, ends_at=None)
+    recall.watch(state)
+
+
+def on_recall(state: State) -> None:
+    """A round at a tick in which leases may end early: only where an urgent job waits, and never an urgent holder's."""
+    if not is_heard(state) or state.admin.is_paused or state.admin.is_observing or not recall.is_due(state):
+        return
+    free, leases = _offered(state, [], None).free, {x.gpu: x.job_id for x in recall.recallable(state)}
+    state.meter()
+    market = replace(market_of(state, Offered(free, leases)), is_recall=True)
+    urgent = standing(market).urgent
+    recalled = Offered(free, {g: j for g, j in leases.items() if j not in urgent})
+    waits = any(j.job_id in urgent and not j.has_gpus and j.can_gain for a in market.apps for j in a.jobs)
+    if waits and recalled.ending:
+        if len(recalled.ending) < len(leases):
+            market = replace(market_of(state, recalled), is_recall=True)
+        _decide(state, recalled, market, "recall")
+    recall.watch(state)
 
 
 def on_grid(state: State) -> None:
@@ -50,6 +70,7 @@ def on_grid(state: State) -> None:
             hold_past_ends(state, state.now_ms - 1, end)
             if left <= state.settings.notice_ms:
                 _hold(state, ends_at=end)
+                recall.watch(state)
     set_grid_timer(state)
 
 
@@ -88,7 +109,11 @@ def _hold(state: State, *, ends_at: Millis | None) -> None:
     if _changes_nothing(state, offered):
         _renew(state, ending, Cause.RENEWAL)
         return
-    market = market_of(state, offered)
+    _decide(state, offered, market_of(state, offered), "free" if ends_at is None else "grid")
+
+
+def _decide(state: State, offered: Offered, market: Market, kind: str) -> None:
+    """Ask the policy, check what it says, carry it out and record it."""
     state.last_round += 1
     market = replace(market, round_no=state.last_round)
     decision = state.policy.decide(market)
@@ -97,12 +122,12 @@ def _hold(state: State, *, ends_at: Millis | None) -> None:
     if state.admin.is_observing:
         moves, would = {}, would_move(offered.ending, won)
     else:
-        moves, would = _carry_out(state, offered, decision, won), None
+        moves, would = _carry_out(state, offered, decision, won, is_recall=market.is_recall), None
     record = {
         "round": state.last_round,
         "at_ms": state.now_ms,
         "policy": state.settings.policy,
-        "kind": "free" if ends_at is None else "grid",
+        "kind": kind,
         "machines": state.topology.plain,
         "offered": list(market.supply.gpus),
         "ending": dict(sorted(offered.ending.items())),
@@ -245,20 +270,30 @@ def _check(market: Market, won: Won) -> None:
             raise CoreError(f"round {market.round_no}: {job_id} would hold {total} GPUs: {jobs[job_id]}")
 
 
-def _carry_out(state: State, offered: Offered, decision: Decision, won: Won) -> dict[str, list[str]]:
-    """Renewals, drains and new leases of a decision, stored as one batch each; returns what moved, for the record."""
+def _carry_out(
+    state: State, offered: Offered, decision: Decision, won: Won, *, is_recall: bool = False
+) -> dict[str, list[str]]:
+    """Renewals, drains and new leases of a decision, stored as one batch each; returns what moved, for the record.
+
+    In a recall what nobody else takes goes on as it was, to its old end, unless a gang is broken.
+    """
     new_end = state.next_end()
     by_auction = {g for p in decision.wins.values() for gpus in p.values() for g in gpus}
     winner = {g: job_id for job_id, gpus in won.items() for g in gpus}
     held = {g: lease for g in sorted(offered.ending) if (lease := state.ledger.current(g)) is not None}
-    renewed = _renew(state, [x for g, x in held.items() if winner.get(g) == x.job_id], Cause.RENEWAL)
+    if is_recall:
+        winner |= {g: x.job_id for g, x in held.items() if g not in winner and _stays_whole(state, x.job_id, held, winner)}
+    staying = [x for g, x in held.items() if winner.get(g) == x.job_id]
+    renewed = [] if is_recall else _renew(state, staying, Cause.RENEWAL)
     losing = [x for g, x in held.items() if winner.get(g) != x.job_id]
     # Losers first, in a batch of their own deadline each: promises on their GPUs need them in DRAINING.
-    for leases, cause in ((losing, Cause.LEASE_END), (list(offered.leaving), Cause.NODE_DRAINED)):
+    if is_recall:
+        drain(state, losing, state.now_ms + state.settings.notice_ms, Cause.RECALL)
+    for leases, cause in ((() if is_recall else losing, Cause.LEASE_END), (list(offered.leaving), Cause.NODE_DRAINED)):
         for deadline in sorted({x.end_ms for x in leases}):
             drain(state, [x for x in leases if x.end_ms == deadline], max(deadline, state.now_ms), cause)
     _break_up(state, [*losing, *offered.leaving], winner)
-    kept = {x.gpu for x in renewed}
+    kept = {x.gpu for x in staying}
     new = [(g, j) for g, j in sorted(winner.items()) if g not in kept]
     entered = list(_new_leases(state, new, by_auction, new_end))
     if entered:
@@ -269,6 +304,12 @@ def _carry_out(state: State, offered: Offered, decision: Decision, won: Won) -> 
         "granted": [x.lease_id for x in entered if not state.ledger.is_next(x)],
         "promised": [x.lease_id for x in entered if state.ledger.is_next(x)],
     }
+
+
+def _stays_whole(state: State, job_id: JobId, held: Mapping[GpuId, Lease], winner: Mapping[GpuId, JobId]) -> bool:
+    """Whether a job keeps a gang without the GPUs that others take from it."""
+    taken = sum(winner.get(g, job_id) != job_id for g, x in held.items() if x.job_id == job_id)
+    return state.ledger.kept_count(job_id) - taken >= state.jobs[job_id].report.gang
 
 
 def _break_up(state: State, losing: Iterable[Lease], winner: Mapping[GpuId, JobId]) -> None:

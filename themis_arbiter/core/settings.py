@@ -34,7 +34,8 @@ class Settings:
     rho_floor_ms: Millis = 600_000
     restart_cost_ms: Millis = 40_000  # what a job loses when its GPUs change or it resumes after a pause
     is_first_start_free: bool = False  # whether a job's first start costs nothing: only in a trace's world
-    tick_ms: Millis = 300_000  # how long a job that is passed over waits for its next chance: a lease, without recall
+    recall: bool = True  # whether `themis` and `guard` may end leases early, for urgent jobs that wait
+    tick_ms: Millis = 60_000  # of recall: a waiting job's next chance is at most so far away; without recall, a lease
     urgent_above: float = 1.05  # regret above which a job is urgent (mechanism.md, section 6)
     gang_wait_ms: Millis = 10_000  # a gang whose containers are not whole by then is handed back
     no_show_ms: Millis = 60_000  # what was granted and asked for and is still unused then is taken back
@@ -68,5 +69,7 @@ class Settings:
                 f"notice {self.notice_ms} + restart cost {self.restart_cost_ms} must be shorter than the lease "
                 f"{self.lease_ms}: nothing would be left to compute in"
             )
+        if self.tick_ms == 0:
+            raise CoreError("tick must be above 0 ms: recall looks for urgent jobs once a tick (recall = false: not at all)")
         if not 0.0 <= self.fairness_knob <= 1.0:
             raise CoreError(f"the fairness knob f lies in [0, 1]: {self.fairness_knob}")

@@ -26,7 +26,7 @@ ENVIRONMENT_PREFIX: Final = "THEMIS_"
 OTHER_VARIABLES: Final = frozenset({"THEMIS_ARBITER", "THEMIS_CONFIG"})
 
 # Settings of contracts.md that this version does not have: silence would let an admin rely on them.
-LATER: Final = frozenset({"bid_deadline", "recall", "tls"})
+LATER: Final = frozenset({"bid_deadline", "tls"})
 # Settings of contracts.md that the ResourceManager's plugin reads, and their names in yarn-site.xml.
 PLUGINS: Final[Mapping[str, str]] = {"fallback": "themis.fallback", "fallback_after": "themis.fallback.after-ms"}
 
@@ -57,7 +57,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("debounce", values.duration, "1 s", "How long changes are gathered before an auction round is held."),
     Setting("rho_floor", values.duration, "600 s", "Shortest t_independent that rho divides by."),
     Setting("restart_cost", values.duration, "40 s", "What a job loses when its GPUs change or it resumes."),
-    Setting("tick", values.duration, "300 s", "How long a job that is passed over waits for its next chance."),
+    Setting("recall", values.boolean, True, "Whether leases may end early, with notice, for urgent jobs that wait."),
+    Setting("tick", values.duration, "60 s", "How often recall looks for urgent jobs that wait."),
     Setting("gang_wait", values.duration, "10 s", "A gang whose containers are not whole by then is handed back."),
     Setting("no_show", values.duration, "60 s", "GPUs granted, asked for and still unused then are taken back."),
     Setting("min_runtime", values.duration, "0 s", "A job that started is renewed until it has run so long."),

@@ -23,6 +23,7 @@ SIM_DEFAULTS: Final[Mapping[str, Any]] = {"debounce_ms": 0}
 MEANINGS: Final[Mapping[str, str]] = {
     "notice": "how long before its end a lease is decided on: renewed or drained",
     "debounce": "how long changes are gathered before a round is held",
+    "recall": "whether `themis` and `guard` may end leases early, for urgent jobs that wait",
     "tick": "how long a job that is passed over waits for its next chance",
     "urgent_above": "regret above which a job is urgent",
     "gang_wait": "a gang whose containers are not whole by then is handed back",

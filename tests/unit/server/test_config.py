@@ -49,6 +49,7 @@ def test_every_setting_can_be_said_in_the_file(file: Path, tmp_path: Path) -> No
         debounce = "250 ms"
         rho_floor = "0.5 min"
         restart_cost = 1.5
+        recall = false
         tick = "2 s"
         no_show = 5
         min_runtime = 6
@@ -147,7 +148,7 @@ def test_paths_in_a_file_start_at_the_file_and_others_at_the_working_folder(
             "fallback_after = 9",
             "FILE: fallback_after: is the ResourceManager's: set themis.fallback.after-ms in its yarn-site.xml",
         ),
-        ("recall = false", "FILE: recall: is not in this version of the arbiter; remove it"),
+        ("tls = false", "FILE: tls: is not in this version of the arbiter; remove it"),
         (
             "on_lease_end = 'stop'",
             "FILE: on_lease_end: 'stop' is not one of the values there are; write one of: checkpoint, re",

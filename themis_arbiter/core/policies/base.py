@@ -83,6 +83,7 @@ class Market:
     supply: Supply
     apps: tuple[MarketApp, ...]  # in order of app id
     settings: Settings
+    is_recall: bool = False  # whether the GPUs that end would go on if nobody urgent took them
     memory_mb: int = 0  # of the whole cluster; 0 where nobody said
     vcores: int = 0
     presence: float = 0.0  # integral over time of the number of live apps, up to now

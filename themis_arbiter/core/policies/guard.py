@@ -1,4 +1,4 @@
-"""The regret guard: one offer at a time, to urgent jobs first (mechanism.md, section 6, rules 1-3 and 5; no recall yet).
+"""The regret guard: one offer at a time, to urgent jobs first (mechanism.md, section 6).
 
 A job's regret is the rho that its app ends with if the job is passed over once more; above 1.05 it is urgent. Urgent jobs
 are served first, the app with the shortest fair time before the others, and choose their places first; everybody else by
@@ -7,15 +7,17 @@ least remaining declared work, an app's whole demand before the next.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from themis_arbiter.core.policies.base import Decision, Market, MarketJob
 from themis_arbiter.core.policies.handout import HandOut, in_order
 from themis_arbiter.core.policies.order import arranged
 from themis_arbiter.core.policies.record import order_record, plain_decision
 from themis_arbiter.core.rho import regret
+from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import JobId
 
+RECALLING: Final = frozenset({"themis", "guard"})  # policies by whose order leases may end early
 ORDER_BY = "urgent jobs by their app's fair time, then all others by the work that their app has left"
 
 
@@ -51,7 +53,14 @@ def standing(market: Market) -> Standing:
     by_service = sorted(market.apps, key=lambda a: (a.remaining, a.app_id))
     first = [j for _, j in arranged(by_fair_time) if j.job_id in urgent]
     rest = [j for _, j in arranged(by_service) if j.job_id not in urgent]
+    if market.is_recall:  # for the urgent only: nobody else takes a holder's place
+        rest.sort(key=lambda j: not j.has_gpus)
     return Standing(regrets, urgent, (*first, *rest))
+
+
+def is_recalling(settings: Settings) -> bool:
+    """Whether leases may end early under these settings."""
+    return settings.recall and settings.policy in RECALLING
 
 
 class GuardPolicy:

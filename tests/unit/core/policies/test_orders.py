@@ -108,15 +108,15 @@ def test_strawman_does_not_care_who_holds_what_is_on_offer() -> None:
 
 
 def test_guard_serves_the_urgent_by_fair_time_and_all_others_by_remaining_work() -> None:
-    # Regret = (1 h since arrival + a lease + 40 s + remaining / GPUs) / T; at T = 2 h the bar of 1.05 is 2.1 h.
-    urgent = app(job("a/1", 2, gang=2), t_independent_ms=2.0 * HOUR)  # 2.09 h / 2 h = 1.047: not yet
-    later = app(job("b/1", 4, gang=2), t_independent_ms=2.5 * HOUR)  # 3.09 / 2.5 = 1.24
-    sooner = app(job("c/1", 2.5, gang=2), t_independent_ms=1.5 * HOUR)  # 2.34 / 1.5 = 1.56
+    # Regret = (1 h since arrival + a tick + 40 s + remaining / GPUs) / T; at T = 2 h the bar of 1.05 is 2.1 h.
+    urgent = app(job("a/1", 2, gang=2), t_independent_ms=2.0 * HOUR)  # 2.03 h / 2 h = 1.01: not yet
+    later = app(job("b/1", 4, gang=2), t_independent_ms=2.5 * HOUR)  # 3.03 / 2.5 = 1.21
+    sooner = app(job("c/1", 2.5, gang=2), t_independent_ms=1.5 * HOUR)  # 2.28 / 1.5 = 1.52
     easy = app(job("d/1", 0.5, gang=2), t_independent_ms=9.0 * HOUR)
     decision = make_policy("guard").decide(market(FOUR, urgent, later, sooner, easy))
     assert ranks(decision) == ["c/1", "b/1", "d/1", "a/1"]
     assert [e["is_urgent"] for e in decision.record["order"]] == [True, True, False, False]
-    assert [round(e["regret"], 2) for e in decision.record["order"]] == [1.56, 1.24, 0.15, 1.05]
+    assert [round(e["regret"], 2) for e in decision.record["order"]] == [1.52, 1.21, 0.14, 1.01]
     assert got(decision) == {"b/1": 2, "c/1": 2}
 
 
