@@ -78,7 +78,8 @@ def test_the_account_agrees_with_the_log_and_the_journal(local_run: LocalRun) ->
         own = [s for s in stays if s.job_id == app["job_id"]]
         # Only running containers are served; one that never ran is not.
         gpu_s = sum(s.gpus * ((s.left_ms or facts.last_ms) - (s.running_ms or s.left_ms or 0)) for s in own) / 1_000
-        assert app["gpu_s"] == pytest.approx(gpu_s, rel=0.1)
+        late_s = 1.5 * sum(s.gpus for s in own)  # a start or an end is known up to a heartbeat late, more on a busy machine
+        assert app["gpu_s"] == pytest.approx(gpu_s, rel=0.1, abs=late_s)
         assert app["rho"] == pytest.approx(app["t_shared_s"] / app["t_independent_s"], rel=0.01)
         assert app["t_independent_s"] >= local_run.settings.rho_floor_ms / 1_000
         assert sum(app["most_held"].values()) <= next(s.gpus_max for s in SAMPLES if s.app_id == app["app_id"])
