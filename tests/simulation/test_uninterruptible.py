@@ -4,6 +4,7 @@ from statistics import mean
 
 import pytest
 
+from tests.support.replays import cluster, job, simulated
 from tests.support.uninterruptible import LEASES_LONG, LONG, Outcome, run, table
 from tests.support.world import SHORT
 from themis_arbiter.core.types import OnLeaseEnd
@@ -45,3 +46,20 @@ def test_the_table_has_everybodys_rho_with_it_and_without(without: Outcome) -> N
     assert [row[1] for row in rows] == ["without it", "never"]
     assert rows[0][4:12] == [f"{rho:.2f}" for _, rho in sorted(without.rho.items())]
     assert rows[0][4:12] != rows[1][4:12], "it cost the others nothing at all"
+
+
+def test_a_job_that_begins_anew_has_all_its_work_left_though_it_was_slowed_before() -> None:
+    """What it had done on GPUs that lie apart was less than their time; just that is lost."""
+    fillers = [
+        job("a", "a", 0, 1, 3_000, on_lease_end=OnLeaseEnd.NEVER),
+        job("b", "b", 1, 1, 10),
+        job("c", "c", 2, 1, 3_000, on_lease_end=OnLeaseEnd.NEVER),
+    ]
+    slowed = job("r", "r", 20, 2, 1_000, model="vgg", on_lease_end=OnLeaseEnd.RESTART)
+    short, waiting = job("s", "s", 100, 2, 100), job("w", "w", 110, 3, 9_000)
+    done, records = simulated([*fillers, slowed, short, waiting], cluster(2, 2), policy="srsf")
+    runs = next(j for j in done.jobs if j.job_id == "r").runs
+    assert [(r.start_ms, r.end_ms) for r in runs][:2] == [(20_000, 300_000), (400_000, 600_000)]
+    left = {record["at_ms"]: app["remaining_gpu_ms"] for record in records for app in record["apps"] if app["app_id"] == "r"}
+    # It begins anew at 400 s across a rack: two GPUs at 1.5 times the time. A restart is counted as 40 s of both, unslowed.
+    assert left[840_000] == pytest.approx(2_000_000 - (440_000 * 2 / 1.5 - 80_000), rel=1e-6)

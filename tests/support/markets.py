@@ -48,6 +48,7 @@ def app(*jobs: MarketJob, **more: Any) -> MarketApp:
         "t_independent_ms": 2.0 * HOUR,
         "presence_at_arrival": -2.0 * (NOW_MS - min(j.arrival_ms for j in jobs)),  # two apps all the time
         "work": sum(j.remaining + j.attained for j in jobs),
+        "demand": sum(max(j.gang, j.wanted) for j in jobs),
         "weight": 1.0,
         "attained": sum(j.attained for j in jobs),
         "jobs": jobs,

@@ -7,6 +7,9 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import Any
 
+from themis_arbiter.core.codec import dumps
+from themis_arbiter.core.effects import Effect, RoundClosed
+from themis_arbiter.core.events import Event
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.speedup import NO_SLOWDOWN, SlowdownModel
 from themis_arbiter.core.topology import Machine, Topology
@@ -44,17 +47,34 @@ def job(app: str, name: str, arrival: float, gang: int, duration: float, **more:
 def simulated(
     jobs: Iterable[TraceJob], topology: Topology, *, policy: str = "themis", slowdowns: SlowdownModel = SLOW, **settings: Any
 ) -> tuple[Replayed, list[dict[str, Any]]]:
-    """The replay with every invariant of the core checked after each step, and its decision records."""
+    """The replay with every invariant of the core checked after each step, and its decision records, whole."""
     inputs = Inputs(
         trace=Trace(tuple(sorted(jobs, key=lambda j: (j.arrival_s, j.key)))),
         topology=topology,
         slowdowns=slowdowns,
         settings=Settings(policy=policy, debounce_ms=0, **settings),
     )
-    records = io.StringIO()
-    done = replay(inputs, records, is_checked=True)
+    told = _Records()
+    done = replay(inputs, io.StringIO(), is_checked=True, open_journal=lambda _: told)
     check(done.jobs, topology, slowdowns, inputs.settings)
-    return done, [json.loads(line) for line in records.getvalue().splitlines()]
+    return done, told.records
+
+
+class _Records:
+    """A journal that keeps the decision records only."""
+
+    def __init__(self) -> None:
+        self.records: list[dict[str, Any]] = []
+
+    def record(self, event: Event, effects: Iterable[Effect]) -> None:
+        """Keep what rounds decided."""
+        self.records += [json.loads(dumps(dict(e.record))) for e in effects if isinstance(e, RoundClosed)]
+
+    def flush(self) -> None:
+        """Nothing waits."""
+
+    def close(self) -> None:
+        """Nothing is open."""
 
 
 def check(jobs: Sequence[SimulatedJob], topology: Topology, slowdowns: SlowdownModel, settings: Settings) -> None:

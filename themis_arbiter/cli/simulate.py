@@ -81,6 +81,7 @@ def _shared_options(command: F) -> F:
         click.option("--strict", is_flag=True, help="Stop at the trace's first bad row."),
         click.option("--seed", type=int, default=0, show_default=True, help="Of all chance."),
         click.option("--journal", "has_journal", is_flag=True, help="Write the arbiter's journal too, for `themis replay`."),
+        click.option("--no-report", is_flag=True, help="Leave report.html and figures out."),
         click.option("--out", type=PATH, help="Folder for the results."),
         JSON_OPTION,
     )
@@ -127,7 +128,15 @@ def _print_settings(policy: str) -> None:
     print_table((("KEY", False), ("DEFAULT", False), ("MEANING", False)), rows)
 
 
-def _run(policies: tuple[str, ...], out: Path | None, *, as_json: bool, is_comparison: bool = False, **flags: Any) -> None:
+def _run(
+    policies: tuple[str, ...],
+    out: Path | None,
+    *,
+    as_json: bool,
+    no_report: bool,
+    is_comparison: bool = False,
+    **flags: Any,
+) -> None:
     from themis_arbiter.sim.compare import compare as compare_runs
     from themis_arbiter.sim.report import ReportError, write_report
     from themis_arbiter.sim.simulation import REPORT, load
@@ -145,7 +154,8 @@ def _run(policies: tuple[str, ...], out: Path | None, *, as_json: bool, is_compa
         else:
             summaries = {policies[0]: simulate_run(request, loaded, out, _tell)}
             folders = [out]
-        write_report(folders, out / REPORT)
+        if not no_report:
+            write_report(folders, out / REPORT)
     except (TraceError, ReportError) as problem:
         raise WrongUse(visible(str(problem))) from None
     except OSError as problem:

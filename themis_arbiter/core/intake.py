@@ -282,7 +282,7 @@ def _begin_anew(state: State, disturbed: set[JobId]) -> None:
         job = state.jobs.get(job_id)
         if job is not None and state.is_live(job_id) and on_lease_end(state, job) is not OnLeaseEnd.CHECKPOINT:
             metered = job.at(state.now_ms)
-            state.jobs[job_id] = replace(metered, begun_at=metered.attained)
+            state.jobs[job_id] = replace(metered, begun_at=metered.done)
 
 
 def _recount(state: State, touched: Collection[JobId]) -> None:

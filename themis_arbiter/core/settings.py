@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from themis_arbiter.core.speedup import GUESSED_SLOWDOWN, SlowdownModel
-from themis_arbiter.core.types import CoreError, Millis, OnLeaseEnd
+from themis_arbiter.core.types import CoreError, GpuMillis, Millis, OnLeaseEnd
 
 NO_SHOW_LEASES_MAX: Final = 8  # a no-show is offered nothing for 1, 2, 4, ... at most so many leases
 LEASE_MS_MAX: Final = 7 * 24 * 3_600_000
@@ -46,6 +46,7 @@ class Settings:
     recovery_grace_ms: Millis = 30_000  # after a ResourceManager's restart: until what it does not report is gone
     fairness_knob: float = 0.8  # f of the `paper` policy
     payments: bool = True
+    first_queue_max: GpuMillis = 3_600_000.0  # of the `tiresias` policy: a job falls into its second queue at so much GPU time
     slowdowns: SlowdownModel = field(default_factory=lambda: SlowdownModel(default=GUESSED_SLOWDOWN))
 
     def __post_init__(self) -> None:
@@ -71,5 +72,7 @@ class Settings:
             )
         if self.tick_ms == 0:
             raise CoreError("tick must be above 0 ms: recall looks for urgent jobs once a tick (recall = false: not at all)")
+        if self.first_queue_max < 0:
+            raise CoreError(f"first_queue_max must not be negative: {self.first_queue_max}")
         if not 0.0 <= self.fairness_knob <= 1.0:
             raise CoreError(f"the fairness knob f lies in [0, 1]: {self.fairness_knob}")

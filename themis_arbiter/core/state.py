@@ -20,7 +20,7 @@ from themis_arbiter.core.policies.base import MarketApp, MarketJob
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.topology import Machine, Topology
 from themis_arbiter.core.types import AppId, Epoch, GpuId, GpuMillis, GrantId, JobId, LeaseId, Millis, NodeName, RoundNo
-from themis_arbiter.core.workload import App, Job, app_shape, guessed_work
+from themis_arbiter.core.workload import App, Job, app_demand, app_shape, guessed_work
 
 ROUNDS_KEPT_MAX: Final = 200  # decision records that `themis rounds` can still show
 NO_GPUS_T_MS: Final = 365 * 24 * 3_600_000  # T_independent while the cluster has no GPU
@@ -239,9 +239,10 @@ class State:
         works = [self.work_of(job) for job in jobs]
         self.told_work.update(zip(app.job_ids, works, strict=True))
         work, parallelism = app_shape(app, jobs, works)
-        if (work, parallelism) == (app.told_work, app.told_parallelism):
+        demand = app_demand(jobs)
+        if (work, parallelism, demand) == (app.told_work, app.told_parallelism, app.demand):
             return app
-        return replace(app, told_work=work, told_parallelism=parallelism)
+        return replace(app, told_work=work, told_parallelism=parallelism, demand=demand)
 
     def app_jobs(self, app: App) -> tuple[Job, ...]:
         """The app's jobs, metered up to now."""

@@ -5,7 +5,7 @@ as much again left as it has used, each time that happens. Metered service is GP
 costs; a declaration may be a little short (`OVERRUN_TOLERANCE`) before it counts as used up.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -136,6 +136,7 @@ class App:
     ended_service: GpuMillis = 0.0  # GPU time of its jobs that are over
     told_work: GpuMillis = 0.0  # work and parallelism that the fluid model was last told
     told_parallelism: float = 0.0
+    demand: int = 0  # GPUs that all its jobs, those that are over too, could use at once
     is_flowing: bool = False  # the fluid share knows of it: not while all that it asks for is impossible
 
     @property
@@ -147,6 +148,11 @@ class App:
 def guessed_work(job: Job, lease_ms: Millis) -> GpuMillis:
     """Work of a job that nobody declared: a lease's worth on all GPUs that it asked for, at first."""
     return float(lease_ms * max(job.report.gang, job.max_gpus))
+
+
+def app_demand(jobs: Iterable[Job]) -> int:
+    """GPUs that the jobs could use at once."""
+    return sum(max(1, j.report.gang, j.max_gpus) for j in jobs)
 
 
 def app_shape(app: App, jobs: Sequence[Job], works: Sequence[GpuMillis]) -> tuple[GpuMillis, float]:

@@ -14,6 +14,8 @@ from themis_arbiter.sim.trace import TraceError
 OWN_FLAGS: Final = frozenset({"policy", "lease_ms", "restart_cost_ms", "rho_floor_ms", "fairness_knob", "slowdowns"})
 LIVE_ONLY: Final = frozenset({"queues", "observe_only", "recovery_grace_ms", "is_first_start_free"})
 
+GPU_SECONDS: Final = frozenset({"first_queue_max"})  # fields that hold GPU-ms
+
 LEASE_S: Final = 300.0
 PAPER_LEASE_S: Final = 600.0
 
@@ -29,6 +31,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "gang_wait": "a gang whose containers are not whole by then is handed back",
     "no_show": "what was granted and is still unused then is taken back",
     "min_runtime": "a job that started is renewed until it has run so long",
+    "first_queue_max": "tiresias: GPU time at which a job falls into the second queue",
     "payments": "whether hidden payments keep bids truthful",
 }
 
@@ -47,7 +50,9 @@ class SetKey:
         """The default as one would write it."""
         if isinstance(self.default, bool):
             return str(self.default).lower()
-        return f"{self.default / 1000:g} s" if self.field.endswith("_ms") else str(self.default)
+        if self.field.endswith("_ms"):
+            return f"{self.default / 1000:g} s"
+        return f"{self.default / 1000:g} GPU-s" if self.field in GPU_SECONDS else str(self.default)
 
 
 def set_keys() -> tuple[SetKey, ...]:
@@ -85,6 +90,8 @@ def _value(key: SetKey, text: str, whole: str) -> Any:
             ]
         if key.field.endswith("_ms"):
             return _milliseconds(text)
+        if key.field in GPU_SECONDS:
+            return float(_milliseconds(text))
         return kind(text)
     except (ValueError, KeyError, OverflowError):
         raise TraceError(f"--set {whole[:60]!r}: {key.key} takes {_kind_name(key)}; write one") from None
@@ -100,6 +107,8 @@ def _milliseconds(text: str) -> int:
 def _kind_name(key: SetKey) -> str:
     if key.field.endswith("_ms"):
         return "seconds, at least 0"
+    if key.field in GPU_SECONDS:
+        return "GPU-seconds, at least 0"
     return {bool: "true or false", int: "a whole number", float: "a number"}.get(type(key.default), "a word")
 
 

@@ -28,6 +28,7 @@ class MarketJob:
     restart_ms: Millis = 0  # what it loses when its GPUs change
     lost: GpuMillis = 0.0  # work that it then has to do again
     attained: GpuMillis = 0.0  # GPU time metered so far
+    done: GpuMillis = 0.0  # work that this came to: less where its GPUs lay apart, none of what is lost
     memory_mb: int = 0  # of one container, which has `unit` GPUs; 0 where nobody said
     vcores: int = 0
     loss_curve: tuple[float, float, float] | None = None  # (a, b, c): loss at progress p in [0, 1] is a / (1 + b p) + c
@@ -56,7 +57,8 @@ class MarketApp:
     arrival_ms: Millis
     t_independent_ms: float
     presence_at_arrival: float  # see Market.n_avg
-    work: GpuMillis
+    work: GpuMillis  # of all its jobs, those that are over too
+    demand: int  # GPUs that these could use at once
     weight: float
     jobs: tuple[MarketJob, ...]
     attained: GpuMillis = 0.0  # GPU time metered so far, of jobs that are over too

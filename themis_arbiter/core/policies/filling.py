@@ -78,8 +78,7 @@ class SlaqPolicy(GainPolicy):
         def loss(progress: float) -> float:
             return a / (1.0 + b * min(1.0, progress)) + c
 
-        done = max(0.0, job.attained)
-        total = done + job.remaining
+        done, total = job.done, job.done + job.remaining
         before = done + (market.settings.lease_ms * best_speed(market, job, has) if has >= job.gang else 0.0)
         after = done + market.settings.lease_ms * best_speed(market, job, has + step)
         whole = loss(0.0) - loss(1.0)

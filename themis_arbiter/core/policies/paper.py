@@ -58,8 +58,7 @@ class PaperPolicy:
 
 def with_paper_t_id(market: Market, app: MarketApp) -> MarketApp:
     """The app with the paper's T_id in place of the ideal fluid share's; floored likewise."""
-    demand = sum(max(j.wanted, j.gang) for j in app.jobs)
-    gpus = max(1, min(market.supply.topology.gpu_count, demand))
+    gpus = max(1, min(market.supply.topology.gpu_count, app.demand))
     return replace(app, t_independent_ms=max(float(market.settings.rho_floor_ms), market.n_avg(app) * app.work / gpus))
 
 

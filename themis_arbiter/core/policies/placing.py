@@ -104,16 +104,49 @@ class _Desk:
     taken: dict[JobId, tuple[GpuId, ...]] = field(default_factory=dict)
     failed: set[JobId] = field(default_factory=set)
     is_slowed: bool = False
+    jobs: dict[JobId, MarketJob] = field(default_factory=dict)  # of the shares that it was asked to settle
 
     def assignment(self) -> Assignment:
         """What has been placed."""
-        taken = {j: gpus for j, gpus in self.taken.items() if gpus}
+        taken = {j: gpus for j, gpus in self._at_home().items() if gpus}
         return Assignment(gpus=taken, failed=frozenset(self.failed), is_slowed=self.is_slowed)
+
+    def _at_home(self) -> dict[JobId, tuple[GpuId, ...]]:
+        """What was taken, with the GPUs of each slot dealt out anew: who was on one of them is on it again.
+
+        GPUs of a slot are as good as each other, so a job that is placed afresh on a machine where it runs need not move.
+        """
+        movers = [j for j in self.jobs.values() if not set(j.ending).issubset(self.taken.get(j.job_id, j.ending))]
+        movers = [j for j in movers if self.taken[j.job_id]]
+        if not movers:
+            return self.taken
+        places = self.market.supply.topology.places
+        owner = {gpu: job_id for job_id, gpus in self.taken.items() for gpu in gpus}
+        dealt = {job_id: set(gpus) for job_id, gpus in self.taken.items()}
+        for job in movers:
+            mine = dealt[job.job_id]
+            for own in job.ending:
+                other = owner.get(own)
+                if own in mine or (other is None and own not in self.holes):
+                    continue
+                cell = (places[own].machine, places[own].slot)
+                alike = [g for g in mine.difference(job.ending) if (places[g].machine, places[g].slot) == cell]
+                if not alike:
+                    continue
+                away = min(alike)
+                mine.symmetric_difference_update((own, away))
+                owner[own] = job.job_id
+                del owner[away]
+                if other is not None:
+                    dealt[other].symmetric_difference_update((own, away))
+                    owner[away] = other
+        return {job_id: tuple(sorted(gpus)) for job_id, gpus in dealt.items()}
 
     def settle(self, shares: Shares, *, is_pinned: bool, is_largest_first: bool) -> None:
         """Place these shares: what jobs hold stays with them (`is_pinned`), the rest in order or the largest first."""
-        if is_pinned:
-            for job, count in shares:
+        for job, count in shares:
+            self.jobs[job.job_id] = job
+            if is_pinned:
                 self._pin(job, count)
         order = shares
         if is_largest_first:

@@ -1,15 +1,9 @@
 """Policies that are one number per job or app: fifo, las, tiresias, srtf, srsf, strawman (docs/policies.md compares them)."""
 
-from dataclasses import dataclass
-from typing import ClassVar, Final
-
 from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
 from themis_arbiter.core.policies.order import Key, OrderPolicy
 from themis_arbiter.core.policies.placing import best_speed
 from themis_arbiter.core.rho import rho_of, time_left
-from themis_arbiter.core.types import GpuMillis
-
-FIRST_QUEUE_MAX: Final[GpuMillis] = 3_600_000.0  # one GPU-hour
 
 
 class FifoPolicy(OrderPolicy):
@@ -39,22 +33,20 @@ class LasPolicy(OrderPolicy):
         return (app.attained / app.weight,)
 
 
-@dataclass(frozen=True)
 class TiresiasPolicy(OrderPolicy):
     """Tiresias (Gu et al., NSDI 2019), discretised two-dimensional LAS: two queues by GPUs x time, FIFO inside each.
 
-    As in the paper per job, a job falls into the second queue once it has had `first_queue_max` GPU-ms, and inside a queue
+    As in the paper per job, a job falls into the second queue once it has had the setting `first_queue_max`; inside a queue
     the order is that of arrival, which spares the switching that pure LAS does. Differences: no promotion of jobs that
     starve (the paper's knob at infinity), and placement is ours for every model: the paper consolidates only
     models with skewed tensors, ours are told apart by their measured slowdowns.
     """
 
-    first_queue_max: GpuMillis = FIRST_QUEUE_MAX
-    order_by: ClassVar[str] = "queue by GPU time (0 or 1), then arrival"
+    order_by = "queue by GPU time (0 or 1), then arrival"
 
     def key(self, market: Market, app: MarketApp, job: MarketJob) -> Key:
         """Queue and arrival."""
-        return (float(job.attained >= self.first_queue_max), job.arrival_ms)
+        return (float(job.attained >= market.settings.first_queue_max), job.arrival_ms)
 
 
 class SrtfPolicy(OrderPolicy):

@@ -109,6 +109,12 @@ def _add_job(market: Market, network: FlowNetwork, index: _Index, job: MarketJob
     for gpu in job.ending:
         own[places[gpu].machine] = own.get(places[gpu].machine, 0) + 1
     near = {places[g].rack for g in (*job.held, *job.ending)}
+    # Arcs are tried in the order in which they are added: of two ways that cost the same, waiting comes before displacing
+    # somebody, who was served before it because he has waited longer or came earlier.
+    waits = [
+        network.add(node, 1, gang, waiting_cost(market, job)),
+        network.add(node, 1, demand - gang, GROWTH_COST),
+    ]
     for name, count in sorted(own.items()):
         network.add(node, index.machines[name], count, 0)
     for level, targets in (
@@ -118,8 +124,4 @@ def _add_job(market: Market, network: FlowNetwork, index: _Index, job: MarketJob
         apart = round(SPREAD_COST * (slowdown(job.model, level) / slowdown(job.model, best) - 1))
         for target in targets:
             network.add(node, target, demand, restart + min(GROWTH_COST - RESTART_COST - 1, apart))
-    return [
-        network.add(0, node, demand, 0),
-        network.add(node, 1, gang, waiting_cost(market, job)),
-        network.add(node, 1, demand - gang, GROWTH_COST),
-    ]
+    return [network.add(0, node, demand, 0), *waits]

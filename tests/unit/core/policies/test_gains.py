@@ -59,8 +59,8 @@ def test_optimus_evens_out_growth_of_equal_jobs_whatever_is_left_of_them() -> No
 
 
 def test_slaq_serves_whose_loss_falls_fastest() -> None:
-    fresh = app(job("a/1", 10, attained=0.0))
-    old = app(job("b/1", 2, attained=8.0 * HOUR))
+    fresh = app(job("a/1", 10, done=0.0))
+    old = app(job("b/1", 2, done=8.0 * HOUR))
     decision = make_policy("slaq").decide(market(cluster(("m0", "r0", 1)), old, fresh))
     assert got(decision) == {"a/1": 1}
     # One GPU for 1/12 h of 10 h: 1 - 1 / (1 + 9 / 120), as a share of the whole fall of 0.9.
@@ -68,8 +68,8 @@ def test_slaq_serves_whose_loss_falls_fastest() -> None:
 
 
 def test_slaq_takes_the_traces_curve_where_there_is_one() -> None:
-    flat = job("a/1", 10, attained=0.0, loss_curve=(1.0, 0.1, 0.0))
-    steep = job("b/1", 10, attained=0.5 * HOUR, loss_curve=(5.0, 99.0, 3.0))
+    flat = job("a/1", 10, done=0.0, loss_curve=(1.0, 0.1, 0.0))
+    steep = job("b/1", 10, done=0.5 * HOUR, loss_curve=(5.0, 99.0, 3.0))
     arena = market(cluster(("m0", "r0", 1)), app(flat), app(steep))
     assert got(make_policy("slaq").decide(arena)) == {"b/1": 1}
     constant = job("c/1", 1, loss_curve=(1.0, 0.0, 2.0))

@@ -81,6 +81,16 @@ def test_a_job_moves_only_where_that_repays_its_restart_within_a_lease() -> None
         assert given(market(RACKS, app(dear), app(other)), [dear, other])["a/1"] == spread.ending
 
 
+def test_who_is_placed_afresh_on_its_machine_stays_on_its_gpus() -> None:
+    """Three jobs on two machines; the one that lies across gets a machine, and only the one in its way moves."""
+    halves = cluster(("m0", "r0", 2), ("m1", "r0", 2))
+    left = job("a/1", 1, ending=("m0:0",))
+    right = job("b/1", 1, ending=("m1:1",))
+    across = job("c/1", 1, gang=2, ending=("m0:1", "m1:0"), model="slow")
+    arena = market(halves, app(left), app(right), app(across))
+    assert given(arena, [left, right, across]) == {"a/1": ("m1:0",), "b/1": ("m1:1",), "c/1": ("m0:0", "m0:1")}
+
+
 def test_a_job_that_is_nearly_done_does_not_move() -> None:
     spread = job("a/1", 0.02, gang=4, ending=("m0:0", "m0:1", "m2:0", "m2:1"), model="slow")
     assert given(market(RACKS, app(spread)), [spread])["a/1"] == spread.ending  # 36 s of work left, a restart costs 40

@@ -6,8 +6,8 @@ import pytest
 
 from tests.support.markets import HOUR, NOW_MS, app, cluster, got, job, market, ranks
 from themis_arbiter.core.policies import POLICIES, make_policy
-from themis_arbiter.core.policies.queues import TiresiasPolicy
 from themis_arbiter.core.policies.themis import nodes_max
+from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import CoreError
 
 FOUR = cluster(("m0", "r0", 4))
@@ -56,7 +56,8 @@ def test_tiresias_has_two_queues_and_arrival_inside_them() -> None:
     arena = market(FOUR, old, tried, fresh, older)
     # Pure LAS would put the fresh job before the tried one; here both are in the first queue and arrival decides.
     assert ranks(make_policy("tiresias").decide(arena)) == ["b/1", "c/1", "d/1", "a/1"]
-    assert ranks(TiresiasPolicy(first_queue_max=0.5 * HOUR).decide(arena)) == ["c/1", "d/1", "a/1", "b/1"]
+    arena = market(FOUR, old, tried, fresh, older, settings=Settings(first_queue_max=0.5 * HOUR))
+    assert ranks(make_policy("tiresias").decide(arena)) == ["c/1", "d/1", "a/1", "b/1"]
 
 
 def test_tiresias_serves_jobs_of_one_app_apart() -> None:
