@@ -70,6 +70,22 @@ class JobReport:
     final_status: str = ""
 
 
+class EndCause(StrEnum):
+    """Why a container ended, by YARN's exit status and what it says beside it; label values, so an enum."""
+
+    DONE = "done"
+    GIVEN_BACK = "given_back"  # -100: by its master
+    NODE_LOST = "node_lost"  # -100, as are the next two where YARN says so
+    EXPIRED = "expired"  # allocated and never started
+    DISKS = "disks"  # -101
+    PREEMPTED = "preempted"  # -102: by a drain, or by YARN's own preemption
+    MEMORY = "memory"  # -103, -104: used more than it had asked for
+    BY_MASTER = "by_master"  # -105
+    BY_RM = "by_rm"  # -106: YARN took it, by a user's kill or a limit
+    AFTER_APP = "after_app"  # -107, and -100: its application, or the attempt that it was of, had ended
+    FAILED = "failed"  # any other
+
+
 @value(frozen=True, slots=True, kw_only=True)
 class ContainerReport:
     """A container that holds GPUs; one that has ended says so once."""
@@ -82,20 +98,7 @@ class ContainerReport:
     is_ended: bool = False
     is_am: bool = False
     exit_status: int = 0
-
-
-class EndCause(StrEnum):
-    """Why a container ended, by YARN's exit status; label values, so an enum."""
-
-    DONE = "done"
-    GIVEN_BACK = "given_back"  # -100: by its master, or its node or application is gone
-    DISKS = "disks"  # -101
-    PREEMPTED = "preempted"  # -102: by a drain, or by YARN's own preemption
-    MEMORY = "memory"  # -103, -104: used more than it had asked for
-    BY_MASTER = "by_master"  # -105
-    BY_RM = "by_rm"  # -106: YARN took it, by a user's kill or a limit
-    AFTER_APP = "after_app"  # -107
-    FAILED = "failed"  # any other
+    end_cause: EndCause | None = None  # where YARN says more than its exit status
 
 
 END_CAUSES: Final[Mapping[int, EndCause]] = {

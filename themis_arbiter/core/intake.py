@@ -236,7 +236,7 @@ def _take_container(state: State, container: ContainerReport, known: Mapping[str
     if was is not None:
         _count_container(state, was, -1)
     if container.is_ended:
-        cause = END_CAUSES.get(container.exit_status, EndCause.FAILED)
+        cause = container.end_cause or END_CAUSES.get(container.exit_status, EndCause.FAILED)
         if was is not None and not container.is_am:
             due = [x for x in state.ledger.of_job(container.job_id) if x.state is LeaseState.DRAINING]
             was_due = any(x.node_of_gpu == container.node for x in due)

@@ -38,10 +38,11 @@ def test_an_app_that_lost_its_master_keeps_its_leases_for_the_next_one_to_use() 
     bench = held_by("orphan", job("orphan", 8, gang=8))
     before = {x.lease_id for x in bench.arbiter.state.ledger}
     gone = tuple(
-        replace(container(k, "orphan", n), is_ended=True, exit_status=-100) for k, n in enumerate(["n0"] * 4 + ["n1"] * 4)
+        replace(container(k, "orphan", n), is_ended=True, exit_status=-100, end_cause=EndCause.AFTER_APP)
+        for k, n in enumerate(["n0"] * 4 + ["n1"] * 4)
     )
     effects = bench.report(2_000, job("orphan", 0, gang=8), containers=gone, seq=2)
-    assert {e.cause for e in of_type(effects, ContainerLost) if isinstance(e, ContainerLost)} == {EndCause.GIVEN_BACK}
+    assert {e.cause for e in of_type(effects, ContainerLost) if isinstance(e, ContainerLost)} == {EndCause.AFTER_APP}
     # Its second master asks within the debounce after which what nobody wants is taken back.
     bench.report(2_300, job("orphan", 8, gang=8), seq=2)
     bench.wake(2_500, Timer.TIDY)

@@ -8,6 +8,7 @@ from themis_arbiter.adapters.clock import ManualClock
 from themis_arbiter.adapters.grpc import convert
 from themis_arbiter.adapters.grpc.convert import ParsedReport, ReportReader
 from themis_arbiter.adapters.grpc.faults import Fault, Faults
+from themis_arbiter.core.events import EndCause
 from themis_arbiter.core.types import OnLeaseEnd
 from themis_arbiter.gen.themis.v1 import cluster_pb2 as pb
 
@@ -48,6 +49,25 @@ def ask(gpus: int, count: int = 1, memory_mb: int = 1_024) -> dict[str, Any]:
 def read(reader: ReportReader, now_ms: int = NOW_MS, **fields: Any) -> ParsedReport:
     report = json_format.ParseDict({"start_id": "s", "rm_now_ms": RM_NOW_MS} | fields, pb.Report())
     return reader.read(report, now_ms)
+
+
+@pytest.mark.parametrize(
+    ("ended_by", "cause"),
+    [
+        ("MASTER", EndCause.GIVEN_BACK),
+        ("APPLICATION", EndCause.AFTER_APP),
+        ("NODE", EndCause.NODE_LOST),
+        ("EXPIRY", EndCause.EXPIRED),
+        ("", None),
+        ("something newer", None),
+    ],
+)
+def test_who_ended_a_container_is_read_where_the_plugin_says(
+    reader: ReportReader, ended_by: str, cause: EndCause | None
+) -> None:
+    ended = container(state="COMPLETED", exit_status=-100, ended_by=ended_by)
+    (got,) = read(reader, applications=[application()], containers=[ended]).containers
+    assert (got.is_ended, got.exit_status, got.end_cause) == (True, -100, cause)
 
 
 def test_a_job_is_read_whole(reader: ReportReader) -> None:

@@ -8,13 +8,13 @@ ours. `ReportReader` remembers that for one activation of the scheduler, because
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from themis_arbiter.adapters.grpc.faults import Fault, Faults, quoted, why_bad_name
 from themis_arbiter.adapters.grpc.tags import Tags, app_id_of, parse_tags
-from themis_arbiter.core.events import ContainerReport, JobReport, NodeReport
+from themis_arbiter.core.events import ContainerReport, EndCause, JobReport, NodeReport
 from themis_arbiter.core.types import AppId, JobId, Millis
 from themis_arbiter.gen.themis.v1 import cluster_pb2 as pb
 
@@ -26,6 +26,12 @@ CONTAINERS_MAX: Final = 200_000
 NOTES_MAX: Final = 20  # of one app
 AGE_MS_MAX: Final = 366 * 24 * 3_600_000  # of an application; older counts as so old
 FINAL_STATUSES: Final = frozenset({"SUCCEEDED", "FAILED", "KILLED", "UNDEFINED", "ENDED"})
+ENDED_BY: Final[Mapping[str, EndCause]] = {  # of YARN's -100; cluster.proto says what they mean
+    "MASTER": EndCause.GIVEN_BACK,
+    "APPLICATION": EndCause.AFTER_APP,
+    "NODE": EndCause.NODE_LOST,
+    "EXPIRY": EndCause.EXPIRED,
+}
 EntryT = TypeVar("EntryT")
 _TOTALS_MAX: Final = 2**50  # memory and the like: far above any node, far below what floats hold exactly
 
@@ -157,6 +163,7 @@ class ReportReader:
             is_ended=entry.state == "COMPLETED",
             is_am=entry.is_am,
             exit_status=entry.exit_status,
+            end_cause=ENDED_BY.get(entry.ended_by),
         )
 
     def _hold(self, container: ContainerReport) -> None:

@@ -115,7 +115,7 @@ class Application(_message.Message):
     def __init__(self, application_id: _Optional[str] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., queue: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., submit_rm_ms: _Optional[int] = ..., state: _Optional[str] = ..., final_status: _Optional[str] = ..., finish_rm_ms: _Optional[int] = ..., progress: _Optional[float] = ..., asks: _Optional[_Iterable[_Union[Ask, _Mapping]]] = ...) -> None: ...
 
 class Container(_message.Message):
-    __slots__ = ("container_id", "application_id", "node", "gpus", "is_am", "state", "exit_status", "created_rm_ms", "finished_rm_ms")
+    __slots__ = ("container_id", "application_id", "node", "gpus", "is_am", "state", "exit_status", "created_rm_ms", "finished_rm_ms", "ended_by")
     CONTAINER_ID_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_ID_FIELD_NUMBER: _ClassVar[int]
     NODE_FIELD_NUMBER: _ClassVar[int]
@@ -125,6 +125,7 @@ class Container(_message.Message):
     EXIT_STATUS_FIELD_NUMBER: _ClassVar[int]
     CREATED_RM_MS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_RM_MS_FIELD_NUMBER: _ClassVar[int]
+    ENDED_BY_FIELD_NUMBER: _ClassVar[int]
     container_id: str
     application_id: str
     node: str
@@ -134,7 +135,8 @@ class Container(_message.Message):
     exit_status: int
     created_rm_ms: int
     finished_rm_ms: int
-    def __init__(self, container_id: _Optional[str] = ..., application_id: _Optional[str] = ..., node: _Optional[str] = ..., gpus: _Optional[int] = ..., is_am: _Optional[bool] = ..., state: _Optional[str] = ..., exit_status: _Optional[int] = ..., created_rm_ms: _Optional[int] = ..., finished_rm_ms: _Optional[int] = ...) -> None: ...
+    ended_by: str
+    def __init__(self, container_id: _Optional[str] = ..., application_id: _Optional[str] = ..., node: _Optional[str] = ..., gpus: _Optional[int] = ..., is_am: _Optional[bool] = ..., state: _Optional[str] = ..., exit_status: _Optional[int] = ..., created_rm_ms: _Optional[int] = ..., finished_rm_ms: _Optional[int] = ..., ended_by: _Optional[str] = ...) -> None: ...
 
 class ArbiterMessage(_message.Message):
     __slots__ = ("leases", "diagnostics")

@@ -7,6 +7,7 @@ import java.util.Collection;
 import java.util.List;
 import java.util.TreeSet;
 import org.apache.hadoop.yarn.api.records.ApplicationId;
+import org.apache.hadoop.yarn.api.records.ContainerExitStatus;
 import org.apache.hadoop.yarn.api.records.ContainerId;
 import org.apache.hadoop.yarn.api.records.FinalApplicationStatus;
 import org.apache.hadoop.yarn.api.records.NodeId;
@@ -15,6 +16,7 @@ import org.apache.hadoop.yarn.api.records.ResourceRequest;
 import org.apache.hadoop.yarn.server.resourcemanager.rmapp.RMApp;
 import org.apache.hadoop.yarn.server.resourcemanager.rmapp.RMAppState;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.SchedulerApplication;
+import org.apache.hadoop.yarn.server.resourcemanager.scheduler.SchedulerUtils;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.PendingAsk;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.fica.FiCaSchedulerApp;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.fica.FiCaSchedulerNode;
@@ -33,19 +35,37 @@ class StateReader {
     final int gpus;
     final boolean isAm;
     final int exitStatus;
+    final String endedBy;
     final long createdMs;
     final long finishedMs;
 
     EndedContainer(String containerId, String applicationId, String node, int gpus, boolean isAm, int exitStatus,
-        long createdMs, long finishedMs) {
+        String diagnostics, long createdMs, long finishedMs) {
       this.containerId = containerId;
       this.applicationId = applicationId;
       this.node = node;
       this.gpus = gpus;
       this.isAm = isAm;
       this.exitStatus = exitStatus;
+      this.endedBy = exitStatus == ContainerExitStatus.ABORTED ? endedBy(diagnostics) : "";
       this.createdMs = createdMs;
       this.finishedMs = finishedMs;
+    }
+
+    /** YARN's scheduler has one exit status for all of these, and tells them apart by its text only. */
+    private static String endedBy(String diagnostics) {
+      switch (diagnostics == null ? "" : diagnostics) {
+        case SchedulerUtils.RELEASED_CONTAINER:
+          return "MASTER";
+        case SchedulerUtils.COMPLETED_APPLICATION:
+          return "APPLICATION";
+        case SchedulerUtils.LOST_CONTAINER:
+          return "NODE";
+        case SchedulerUtils.EXPIRED_CONTAINER:
+          return "EXPIRY";
+        default:
+          return "";
+      }
     }
   }
 
@@ -241,6 +261,7 @@ class StateReader {
       writeContainer(json, ended.containerId, ended.applicationId, ended.node, ended.gpus, ended.isAm,
           "COMPLETED", ended.createdMs);
       json.writeNumberField("exit_status", ended.exitStatus);
+      json.writeStringField("ended_by", ended.endedBy);
       json.writeNumberField("finished_rm_ms", ended.finishedMs);
       json.writeEndObject();
       return;

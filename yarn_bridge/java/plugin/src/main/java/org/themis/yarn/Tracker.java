@@ -16,6 +16,7 @@ import org.apache.hadoop.yarn.server.resourcemanager.rmapp.RMApp;
 import org.apache.hadoop.yarn.server.resourcemanager.rmcontainer.RMContainer;
 import org.apache.hadoop.yarn.server.resourcemanager.rmcontainer.RMContainerState;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.SchedulerNode;
+import org.apache.hadoop.yarn.server.resourcemanager.scheduler.SchedulerUtils;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.ContainerAllocationProposal;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.ResourceCommitRequest;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.common.SchedulerContainer;
@@ -197,7 +198,7 @@ class Tracker {
       return;
     }
     gate.holdOffs.remove(held.applicationId, held.node);
-    bury(held, exitStatus);
+    bury(held, exitStatus, rmContainer.getDiagnosticsInfo());
     ContainerId resized = rmContainer.getAllocatedSchedulerKey() == null ? null
         : rmContainer.getAllocatedSchedulerKey().getContainerToUpdate();
     GpuLedger.Held target = resized == null ? null : gate.ledger.get(resized);
@@ -210,11 +211,11 @@ class Tracker {
     reserved.remove(rmContainer.getContainerId(), rmContainer);
   }
 
-  private void bury(GpuLedger.Held held, int exitStatus) {
+  private void bury(GpuLedger.Held held, int exitStatus, String diagnostics) {
     boolean isAm = held.isAm || held.container.isAMContainer();
     outbox.note(Outbox.Kind.CONTAINER, held.containerId.toString(),
         new StateReader.EndedContainer(held.containerId.toString(), held.applicationId.toString(), held.node,
-            held.gpus, isAm, exitStatus, held.createdMs, System.currentTimeMillis()));
+            held.gpus, isAm, exitStatus, diagnostics, held.createdMs, System.currentTimeMillis()));
     noteApplication(held.applicationId);
     recheck.add(held.applicationId);
   }
@@ -255,7 +256,7 @@ class Tracker {
           && rmApp.getCurrentAppAttempt().getMasterContainer() != null
           && rmApp.getCurrentAppAttempt().getMasterContainer().getId().equals(id);
       outbox.note(Outbox.Kind.CONTAINER, id.toString(), new StateReader.EndedContainer(id.toString(), app.toString(),
-          node, gpus, isAm, report.getContainerExitStatus(),
+          node, gpus, isAm, report.getContainerExitStatus(), report.getDiagnostics(),
           report.getCreationTime(), System.currentTimeMillis()));
     }
   }
@@ -335,7 +336,7 @@ class Tracker {
         ended(held.container, held.container.getContainerExitStatus());
       } else if (!scheduler.knows(held.applicationId)) {
         if (gate.ledger.remove(held.containerId) != null) {
-          bury(held, ContainerExitStatus.ABORTED);
+          bury(held, ContainerExitStatus.ABORTED, SchedulerUtils.COMPLETED_APPLICATION);
         }
       } else {
         followSize(held);

@@ -120,7 +120,7 @@ class LimitsTest {
     for (int i = 1; i <= Settings.CHANGES_PER_REPORT_MAX + 1; i++) {
       String id = "container_1_0001_01_" + i;
       outbox.note(Outbox.Kind.CONTAINER, id,
-          new StateReader.EndedContainer(id, "application_1_0001", "n", 1, false, 0, 0, 0));
+          new StateReader.EndedContainer(id, "application_1_0001", "n", 1, false, 0, "", 0, 0));
     }
     JsonNode first = JSON.readTree(entryPoint.changes(0, 0));
     assertEquals(Settings.CHANGES_PER_REPORT_MAX, first.get("containers").size());

@@ -29,6 +29,7 @@ import org.apache.hadoop.yarn.server.resourcemanager.MockAM;
 import org.apache.hadoop.yarn.server.resourcemanager.MockNM;
 import org.apache.hadoop.yarn.server.resourcemanager.MockRM;
 import org.apache.hadoop.yarn.server.resourcemanager.rmapp.RMApp;
+import org.apache.hadoop.yarn.server.resourcemanager.rmapp.RMAppState;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.ResourceScheduler;
 import org.apache.hadoop.yarn.server.resourcemanager.scheduler.capacity.CapacitySchedulerConfiguration;
 import org.apache.hadoop.yarn.server.utils.BuilderUtils;
@@ -397,6 +398,7 @@ class SchedulerTest {
     rm.drainEvents();
     JsonNode told = JSON.readTree(scheduler().entryPoint().changes(since, 0));
     assertEquals(7, told.at("/containers/0/exit_status").intValue());
+    assertEquals("", told.at("/containers/0/ended_by").textValue());
     assertEquals(0, scheduler().gate().ledger.used(app(am).getApplicationId(), N2));
     MockRM.finishAMAndVerifyAppState(app(am), rm, nm1, am);
     rm.drainEvents();
@@ -412,5 +414,40 @@ class SchedulerTest {
     told = JSON.readTree(scheduler().entryPoint().changes(told.get("seq").longValue(), 0));
     assertEquals("LOST", told.at("/nodes/0/state").textValue());
     assertNotNull(told.at("/nodes/0/node").textValue());
+  }
+
+  @Test
+  void whoEndedAContainerIsTold() throws Exception {
+    start(configuration());
+    MockAM am = application(nm1);
+    ask(am, 2, 256, 1);
+    apply(leases(app(am), N2, 2));
+    List<Container> containers = beat(am, 2);
+    long since = snapshot().get("seq").longValue();
+    am.allocate(new ArrayList<>(), Collections.singletonList(containers.get(0).getId()));
+    rm.drainEvents();
+    since = assertEnded(since, containers.get(0), "MASTER");
+    nm2.unRegisterNode();
+    rm.drainEvents();
+    since = assertEnded(since, containers.get(1), "NODE");
+    apply(leases(app(am), N1, 1));
+    ask(am, 1, 256, 1);
+    Container last = beat(am, 1).get(0);
+    rm.killApp(app(am).getApplicationId());
+    rm.waitForState(app(am).getApplicationId(), RMAppState.KILLED);
+    rm.drainEvents();
+    assertEnded(since, last, "APPLICATION");
+  }
+
+  private long assertEnded(long since, Container container, String by) throws Exception {
+    JsonNode told = JSON.readTree(scheduler().entryPoint().changes(since, 0));
+    for (JsonNode each : told.get("containers")) {
+      if (each.get("container_id").textValue().equals(container.getId().toString())) {
+        assertEquals(-100, each.get("exit_status").intValue());
+        assertEquals(by, each.get("ended_by").textValue());
+        return told.get("seq").longValue();
+      }
+    }
+    throw new AssertionError("nobody was told of the end of " + container.getId() + ": " + told);
   }
 }
