@@ -223,7 +223,7 @@ def _toml(port: int) -> str:
         "debounce": "500 ms",
         "rho_floor": "20 s",
         "restart_cost": "1 s",
-        "tick": "20 s",
+        "recall": False,  # so that no lease ends before its time but by a fault
         "gang_wait": "8 s",
         "store": "sqlite:arbiter.db",
         "grpc_address": f"127.0.0.1:{port}",

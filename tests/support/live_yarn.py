@@ -37,7 +37,7 @@ CALM: Final[Mapping[str, str | bool]] = {
     "debounce": "200 ms",
     "rho_floor": "20 s",
     "restart_cost": "1 s",
-    "tick": "2 s",
+    "recall": False,
     "gang_wait": "8 s",
     "no_show": "6 s",
 }
