@@ -12,7 +12,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import click
 
 from themis_arbiter import __version__
-from themis_arbiter.cli import admin, listing, processes, replay, simulate, sweep, trace
+from themis_arbiter.cli import admin, compare, listing, processes, replay, simulate, sweep, trace
 from themis_arbiter.cli.failures import DONE, NOT_SO
 
 INTERRUPTED: Final = 130  # 128 + SIGINT, as shells count
@@ -36,7 +36,7 @@ for _command in (
     admin.admin,
     trace.trace,
     simulate.simulate,
-    simulate.compare,
+    compare.compare,
     sweep.sweep,
     replay.replay,
 ):

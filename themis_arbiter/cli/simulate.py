@@ -1,7 +1,8 @@
-"""`themis simulate` and `themis compare`: parse, call, print."""
+"""`themis simulate`: parse, call, print; and what `themis compare` has in common with it."""
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -31,7 +32,8 @@ SHOWN: Final = (
 PATH: Final = click.Path(path_type=Path)
 
 
-def _policy_names(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
+def policy_names(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    """Names of policies between commas, each once."""
     names = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
     unknown = [name for name in names if name not in POLICIES]
     if unknown or not names:
@@ -57,7 +59,8 @@ def _misreport(text: str) -> tuple[str, str, float]:
     return app_id, about, number
 
 
-def _shared_options(command: F) -> F:
+def shared_options(command: F) -> F:
+    """The options that both verbs have."""
     seconds = click.FloatRange(min=0.0)
     options = (
         click.option("--trace", required=False, type=PATH, help="Trace (CSV)."),
@@ -91,36 +94,67 @@ def _shared_options(command: F) -> F:
 
 
 @click.command()
-@click.option("--policy", "policies", default="themis", show_default=True, callback=_policy_names, help="Who gets which GPUs.")
-@_shared_options
+@click.option("--policy", "policies", default="themis", show_default=True, callback=policy_names, help="Who gets which GPUs.")
+@shared_options
 def simulate(policies: tuple[str, ...], out: Path | None, *, list_settings: bool, as_json: bool, **flags: Any) -> None:
     """Replay a trace in virtual time through the arbiter that runs live.
 
     Writes allocations, jobs, apps, decision records, a summary and report.html to the --out folder.
     """
     if list_settings:
-        _print_settings(policies[0])
+        print_settings(policies[0])
         return
     if len(policies) > 1:
         raise WrongUse("--policy: one policy here; `themis compare` takes several")
-    _run(policies, out, as_json=as_json, **flags)
+    _run(policies[0], out, as_json=as_json, **flags)
 
 
-@click.command()
-@click.option("--policy", "policies", required=True, callback=_policy_names, metavar="A,B,...", help="Which ones.")
-@_shared_options
-def compare(policies: tuple[str, ...], out: Path | None, *, list_settings: bool, as_json: bool, **flags: Any) -> None:
-    """Replay a trace under several policies, side by side, and print one table.
+def _run(policy: str, out: Path | None, *, as_json: bool, no_report: bool, **flags: Any) -> None:
+    from themis_arbiter.sim.simulation import load
+    from themis_arbiter.sim.simulation import simulate as simulate_run
 
-    Writes a folder for each policy and one report.html to the --out folder.
-    """
-    if list_settings:
-        _print_settings(policies[0])
-        return
-    _run(policies, out, as_json=as_json, is_comparison=True, **flags)
+    out = named(out)
+    with problems_told(out):
+        request = request_of(policy, **flags)
+        summary = simulate_run(request, load(request, tell), out, tell)
+        report([out], out, is_wanted=not no_report)
+    print_summaries({policy: summary}, summary if as_json else None)
 
 
-def _print_settings(policy: str) -> None:
+def named(out: Path | None) -> Path:
+    """The folder of --out. Errors: WrongUse."""
+    if out is None:
+        raise WrongUse("--out: missing; name a folder for the results")
+    return out
+
+
+@contextmanager
+def problems_told(out: Path) -> Iterator[None]:
+    """What goes wrong, as exit statuses and one line each."""
+    from themis_arbiter.sim.report import ReportError
+    from themis_arbiter.sim.trace import TraceError
+
+    try:
+        yield
+    except (TraceError, ReportError) as problem:
+        raise WrongUse(visible(str(problem))) from None
+    except OSError as problem:
+        raise NotSo(f"{problem.filename or out}: {problem.strerror or problem}; the results are not complete") from None
+
+
+def report(folders: Sequence[Path], out: Path, *, is_wanted: bool) -> None:
+    """The report of these runs in `out`; where none is wanted, that of an earlier run does not stay either."""
+    from themis_arbiter.sim.report import write_report
+    from themis_arbiter.sim.simulation import REPORT
+
+    if is_wanted:
+        write_report(folders, out / REPORT)
+    else:
+        (out / REPORT).unlink(missing_ok=True)
+
+
+def print_settings(policy: str) -> None:
+    """What --set takes."""
     from themis_arbiter.sim.setkeys import set_keys
 
     click.echo(f"--set keys of policy {policy}:")
@@ -128,42 +162,8 @@ def _print_settings(policy: str) -> None:
     print_table((("KEY", False), ("DEFAULT", False), ("MEANING", False)), rows)
 
 
-def _run(
-    policies: tuple[str, ...],
-    out: Path | None,
-    *,
-    as_json: bool,
-    no_report: bool,
-    is_comparison: bool = False,
-    **flags: Any,
-) -> None:
-    from themis_arbiter.sim.compare import compare as compare_runs
-    from themis_arbiter.sim.report import ReportError, write_report
-    from themis_arbiter.sim.simulation import REPORT, load
-    from themis_arbiter.sim.simulation import simulate as simulate_run
-    from themis_arbiter.sim.trace import TraceError
-
-    if out is None:
-        raise WrongUse("--out: missing; name a folder for the results")
-    try:
-        request = _request(policies[0], **flags)
-        loaded = load(request, _tell)
-        if is_comparison:
-            summaries = compare_runs(request, loaded, policies, out, _tell)
-            folders = [out / policy for policy in policies]
-        else:
-            summaries = {policies[0]: simulate_run(request, loaded, out, _tell)}
-            folders = [out]
-        if not no_report:
-            write_report(folders, out / REPORT)
-    except (TraceError, ReportError) as problem:
-        raise WrongUse(visible(str(problem))) from None
-    except OSError as problem:
-        raise NotSo(f"{problem.filename or out}: {problem.strerror or problem}; the results are not complete") from None
-    _print(summaries, as_json=as_json, is_comparison=is_comparison)
-
-
-def _request(policy: str, **flags: Any) -> Any:
+def request_of(policy: str, **flags: Any) -> Any:
+    """The flags as a request. Errors: WrongUse, TraceError."""
     from themis_arbiter.sim.setkeys import parse_sets
     from themis_arbiter.sim.simulate import Misreport
     from themis_arbiter.sim.simulation import Request
@@ -193,16 +193,17 @@ def _slowdowns(path: Path) -> SlowdownModel:
     return replace(found, default=NO_SLOWDOWN)
 
 
-def _tell(line: str) -> None:
+def tell(line: str) -> None:
+    """One line on stderr."""
     click.echo(f"themis: {visible(line)}", err=True)
 
 
-def _print(summaries: Mapping[str, Mapping[str, Any]], *, as_json: bool, is_comparison: bool) -> None:
+def print_summaries(summaries: Mapping[str, Mapping[str, Any]], document: Any) -> None:
+    """A table with a row a policy; or `document` as JSON where there is one."""
     from themis_arbiter.server.documents import dumps
 
-    if as_json:
-        only = next(iter(summaries.values()))
-        click.echo(dumps(dict(summaries) if is_comparison else dict(only), indent=2))
+    if document is not None:
+        click.echo(dumps(document, indent=2))
         return
     columns = (("POLICY", False), *((title, True) for _, title, _ in SHOWN))
     rows = [[policy, *(f"{s[key]:.{digits}f}" for key, _, digits in SHOWN)] for policy, s in summaries.items()]

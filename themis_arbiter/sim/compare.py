@@ -1,29 +1,86 @@
-"""`themis compare`: several policies on one input, a process each, as many at once as there are processors."""
+"""`themis compare`: several policies on one input, a process each, as many at once as there are processors.
 
+Under several seeds every policy runs with each of them; their figures are means with 95 % confidence intervals.
+"""
+
+import csv
+import io
+import json
 import multiprocessing
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
-from themis_arbiter.sim.simulation import Loaded, Request, Tell, processors, simulate, with_policy
+from themis_arbiter.sim.simulation import Loaded, Request, Tell, processors, simulate
+from themis_arbiter.sim.sweep import Interval, figures, interval
 
-PROCESSES_MAX: Final = 16
+PROCESSES_MAX: Final = 64
+SEED_FOLDER: Final = "seed-{seed}"
+INTERVALS: Final = "intervals"
+
+Intervals: TypeAlias = Mapping[str, Mapping[str, Interval]]  # by policy, by figure
 
 
-def compare(
-    request: Request, loaded: Loaded, policies: Sequence[str], out: Path, tell: Tell | None
-) -> dict[str, dict[str, Any]]:
-    """Simulate `policies`, each into `out`/<policy>; summaries in the order asked for. Errors: those of `simulate`."""
-    count = min(len(policies), processors(), PROCESSES_MAX)
-    done: dict[str, dict[str, Any]] = {}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One run of a comparison."""
+
+    request: Request
+    loaded: Loaded
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return f"{self.request.policy}, seed {self.request.seed}"
+
+
+def folder_of(out: Path, policy: str, seed: int, seeds: Sequence[int]) -> Path:
+    """Where a run goes: `out`/<policy>; the runs of further seeds below that."""
+    return out / policy if seed == seeds[0] else out / policy / SEED_FOLDER.format(seed=seed)
+
+
+def compare(cases: Sequence[Case], tell: Tell | None, jobs: int | None = None) -> list[dict[str, Any]]:
+    """Simulate `cases`, `jobs` at a time (None: a processor each); summaries in their order. Errors: those of `simulate`."""
+    count = min(len(cases), jobs or processors(), PROCESSES_MAX)
+    done: dict[int, dict[str, Any]] = {}
     # Started anew, not forked: a fork would carry threads' locks along.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(max_workers=count, mp_context=context) as pool:
-        futures = {pool.submit(simulate, with_policy(request, p), loaded, out / p): p for p in policies}
+        futures = {pool.submit(simulate, c.request, c.loaded, c.folder): number for number, c in enumerate(cases)}
         for future in as_completed(futures):
-            policy = futures[future]
-            done[policy] = future.result()
+            number = futures[future]
+            done[number] = future.result()
             if tell is not None:
-                tell(f"{policy}: done in {done[policy]['wall_s']:.0f} s")
-    return {policy: done[policy] for policy in policies}
+                tell(f"{cases[number].name}: done in {done[number]['wall_s']:.0f} s")
+    return [done[number] for number in range(len(cases))]
+
+
+def intervals(summaries: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, Interval]]:
+    """Each figure of each policy over its runs."""
+    out: dict[str, dict[str, Interval]] = {}
+    for policy, runs in summaries.items():
+        found = [figures(run) for run in runs]
+        names = list(dict.fromkeys(name for run in found for name in run))
+        out[policy] = {name: interval([run[name] for run in found if name in run]) for name in names}
+    return out
+
+
+def plain_intervals(found: Intervals) -> dict[str, Any]:
+    """The intervals as plain values."""
+    return {policy: {name: asdict(each) for name, each in by_name.items()} for policy, by_name in found.items()}
+
+
+def write_intervals(out: Path, found: Intervals) -> None:
+    """intervals.csv and intervals.json in `out`. Errors: OSError."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(("policy", "figure", "seeds", "mean", "ci95_low", "ci95_high"))
+    for policy, by_name in found.items():
+        for name, each in by_name.items():
+            ends = ("" if end is None else end for end in (each.low, each.high))
+            writer.writerow((policy, name, each.n, each.mean, *ends))
+    (out / f"{INTERVALS}.csv").write_text(text.getvalue(), encoding="utf-8", newline="")
+    (out / f"{INTERVALS}.json").write_text(json.dumps(plain_intervals(found), indent=1) + "\n", encoding="utf-8")

@@ -3,7 +3,7 @@
 import gc
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -158,8 +158,3 @@ def _summary(request: Request, replayed: Replayed, apps: Sequence[AppFigures], p
 def processors() -> int:
     """Processors that this process may use."""
     return max(1, len(os.sched_getaffinity(0)))
-
-
-def with_policy(request: Request, policy: str) -> Request:
-    """The same under another policy."""
-    return replace(request, policy=policy)

@@ -88,6 +88,27 @@ def test_compare_runs_policies_side_by_side_and_prints_one_table(inputs: Path, c
     assert (single / "allocations.csv").read_bytes() == (out / "srsf" / "allocations.csv").read_bytes()
 
 
+@pytest.mark.slow
+def test_compare_over_seeds_tells_means_and_intervals(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for seed, text in ((3, TRACE), (5, TRACE.replace("700,2,1200", "700,2,1500"))):
+        (inputs / f"t{seed}.csv").write_text(text, encoding="utf-8")
+    more = {"policy": "srsf,fifo", "trace": str(inputs / "t{seed}.csv"), "seeds": "3,5", "jobs": "2"}
+    assert run([*arguments(inputs, "compare", **more), "--no-report"]) == 0
+    head, *lines = capsys.readouterr().out.splitlines()
+    assert head.split()[0] == "POLICY"
+    assert [line.split()[0] for line in lines] == ["srsf", "fifo"]
+    assert all("±" in line for line in lines)
+    out = inputs / "out"
+    assert not (out / "report.html").exists()
+    values = [json.loads((out / "srsf" / place / "summary.json").read_text())["avg_jct_s"] for place in (".", "seed-5")]
+    assert values[0] < values[1]
+    (row,) = (r for r in rows(out / "intervals.csv") if (r["policy"], r["figure"]) == ("srsf", "avg_jct_s"))
+    assert row["seeds"] == "2"
+    assert float(row["mean"]) == pytest.approx(sum(values) / 2)
+    half = 12.706 * abs(values[1] - values[0]) / 2  # Student's t for one degree of freedom
+    assert float(row["ci95_high"]) - float(row["mean"]) == pytest.approx(half, rel=1e-3)
+
+
 @pytest.mark.parametrize(
     ("change", "what"),
     [
