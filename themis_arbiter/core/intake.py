@@ -222,6 +222,7 @@ def _drop_oldest_ended(state: State) -> None:
         return
     for app in sorted(ended, key=lambda a: (a.finish_ms, a.app_id))[:-ENDED_APPS_KEPT_MAX]:
         del state.apps[app.app_id]
+        state.lease_counts.pop(app.app_id, None)
         for job_id in app.job_ids:
             state.jobs.pop(job_id, None)
             for book in (state.told_work, state.told, state.running, state.remetered, state.market_jobs):

@@ -6,7 +6,7 @@ Only `core.state` owns a ledger. Each lease's story is kept beside it while it l
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, Step, advance
+from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, Step, advance, renewed
 from themis_arbiter.core.types import AppId, CoreError, GpuId, JobId, LeaseId, Millis
 from themis_arbiter.core.value import value
 
@@ -137,16 +137,19 @@ class Ledger:
 
         Errors: IllegalTransition, as `move`.
         """
-        steps: dict[LeaseState, Step] = {}  # equal ones are one
+        leases, stories = self._leases, self._stories
+        steps: dict[LeaseState, tuple[Step]] = {}  # equal ones are one
         out = []
         for lease_id in lease_ids:
-            before = self._leases[lease_id]
-            after = advance(before, LeaseInput.RENEWED, at_ms, self.story(lease_id), end_ms=end_ms)
+            before = leases[lease_id]
             step = steps.get(before.state)
             if step is None:
-                step = steps[before.state] = Step(at_ms, before.state, LeaseInput.RENEWED, after.state, cause)
-            self._leases[lease_id] = after
-            self._stories[lease_id] = (*self._stories.get(lease_id, ()), step)[-STORY_STEPS_MAX:]
+                after = advance(before, LeaseInput.RENEWED, at_ms, self.story(lease_id), end_ms=end_ms)
+                step = steps[before.state] = (Step(at_ms, before.state, LeaseInput.RENEWED, after.state, cause),)
+            else:
+                after = renewed(before, end_ms)
+            leases[lease_id] = after
+            stories[lease_id] = (stories.get(lease_id, ()) + step)[-STORY_STEPS_MAX:]
             out.append(after)
         return out
 

@@ -168,9 +168,9 @@ def _market_job(state: State, job: Job, offered: Offered, never: dict[str, int])
 
 def _make_market_job(state: State, job: Job, offered: Offered, never: dict[str, int]) -> MarketJob:
     if state.admin.is_observing:
-        mine = [g for g, j in gpus_in_use(state).items() if j == job.job_id]
+        mine = sorted(g for g, j in gpus_in_use(state).items() if j == job.job_id)
     else:
-        mine = [x.gpu for x in state.kept_leases(job.job_id)]
+        mine = sorted([x.gpu for x in state.kept_leases(job.job_id)])
     report = job.report
     return MarketJob(
         job_id=job.job_id,
@@ -182,8 +182,8 @@ def _make_market_job(state: State, job: Job, offered: Offered, never: dict[str, 
         model=report.model,
         remaining=job.remaining(guessed_work(job, state.settings.lease_ms)),
         has_run=job.has_run,
-        held=tuple(sorted(g for g in mine if g not in offered.ending)),
-        ending=tuple(sorted(g for g in mine if g in offered.ending)),
+        held=tuple([g for g in mine if g not in offered.ending]),
+        ending=tuple([g for g in mine if g in offered.ending]),
         restart_ms=state.settings.restart_cost_ms + report.checkpoint_ms,
         lost=work_lost_by_moving(state, job),
         attained=max(0.0, job.attained),

@@ -96,8 +96,9 @@ def _hold(state: State, *, ends_at: Millis | None) -> None:
         return
     if ends_at is not None:
         protected = protected_jobs(state, {x.job_id for x in ending}, ends_at)
-        _renew(state, [x for x in ending if _is_kept(state, x, protected)], Cause.PROTECTED)
-        ending = [x for x in ending if not _is_kept(state, x, protected)] if protected else ending
+        if protected:
+            _renew(state, [x for x in ending if _is_kept(state, x, protected)], Cause.PROTECTED)
+            ending = [x for x in ending if not _is_kept(state, x, protected)]
     elif not state.admin.is_observing and not state.ledger.free_count(state.topology.gpu_count):
         return
     offered = _offered(state, ending, ends_at)
@@ -174,7 +175,8 @@ def _offered(state: State, ending: Sequence[Lease], ends_at: Millis | None) -> O
     out_of_service = {name for name in state.topology.gpus_of if state.is_out_of_service(name)}
     leaving = tuple(x for x in ending if x.node_of_gpu in out_of_service) if out_of_service else ()
     out: list[GpuId] = []
-    for name, all_gpus in state.topology.gpus_of.items():
+    is_any_free = state.ledger.free_count(state.topology.gpu_count) > 0
+    for name, all_gpus in state.topology.gpus_of.items() if is_any_free else ():
         gpus = [g for g in all_gpus if state.ledger.is_free(g)]
         if not gpus or name in out_of_service:
             continue
@@ -263,11 +265,11 @@ def _check(market: Market, won: Won) -> None:
     given = [g for gpus in won.values() for g in gpus]
     if len(set(given)) != len(given) or not set(given) <= set(market.supply.gpus):
         raise CoreError(f"round {market.round_no}: a GPU was given twice or was not on offer: {sorted(given)}")
-    jobs = {j.job_id: j for a in market.apps for j in a.jobs}
     for job_id, gpus in won.items():
-        total = len(jobs[job_id].held) + len(gpus)
-        if gpus and not jobs[job_id].gang <= total <= max(jobs[job_id].wanted, len(jobs[job_id].held)):
-            raise CoreError(f"round {market.round_no}: {job_id} would hold {total} GPUs: {jobs[job_id]}")
+        job = market.jobs[job_id]
+        total = len(job.held) + len(gpus)
+        if gpus and not job.gang <= total <= max(job.wanted, len(job.held)):
+            raise CoreError(f"round {market.round_no}: {job_id} would hold {total} GPUs: {job}")
 
 
 def _carry_out(
@@ -292,7 +294,8 @@ def _carry_out(
     for leases, cause in ((() if is_recall else losing, Cause.LEASE_END), (list(offered.leaving), Cause.NODE_DRAINED)):
         for deadline in sorted({x.end_ms for x in leases}):
             drain(state, [x for x in leases if x.end_ms == deadline], max(deadline, state.now_ms), cause)
-    _break_up(state, [*losing, *offered.leaving], winner)
+    if losing or offered.leaving:
+        _break_up(state, [*losing, *offered.leaving], winner)
     kept = {x.gpu for x in staying}
     new = [(g, j) for g, j in sorted(winner.items()) if g not in kept]
     entered = list(_new_leases(state, new, by_auction, new_end))

@@ -49,6 +49,15 @@ class Pending:
     syncs_start_id: str = ""
 
 
+@dataclass(slots=True)
+class LeaseCounts:
+    """How many leases an app has had, for people."""
+
+    granted: int = 0
+    renewed: int = 0
+    ended: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class SeenApp:
     """What a policy saw of an app that waits, and the values that it was made of (core.market_view)."""
@@ -100,6 +109,7 @@ class State:
         self.users: dict[NodeName, dict[JobId, int]] = {}  # the same by node
         self.foreign: dict[NodeName, int] = {}  # GPUs of application masters: outside the law of leases
         self.live_jobs: dict[AppId, dict[JobId, None]] = {}  # of apps that have any
+        self.lease_counts: dict[AppId, LeaseCounts] = {}
         self.running: dict[JobId, None] = {}  # jobs that have GPUs
         self.remetered: dict[JobId, None] = {}  # jobs whose meter has moved since it was last stored
         self.told_work: dict[JobId, GpuMillis] = {}  # what the fluid model was last told of each job
@@ -186,14 +196,11 @@ class State:
 
     def count(self, app_id: AppId, *, granted: int = 0, renewed: int = 0, ended: int = 0) -> None:
         """Add to an app's lease counters."""
-        app = self.apps.get(app_id)
-        if app is not None:
-            self.apps[app_id] = replace(
-                app,
-                leases_granted=app.leases_granted + granted,
-                leases_renewed=app.leases_renewed + renewed,
-                leases_ended=app.leases_ended + ended,
-            )
+        if app_id in self.apps:
+            counts = self.lease_counts.setdefault(app_id, LeaseCounts())
+            counts.granted += granted
+            counts.renewed += renewed
+            counts.ended += ended
 
     def serial(self, prefix: str) -> str:
         """A new id, never used before in the life of the store."""

@@ -7,7 +7,7 @@ from typing import Any
 from themis_arbiter.core.events import NodeReport
 from themis_arbiter.core.lease import Lease
 from themis_arbiter.core.machine import Arbiter
-from themis_arbiter.core.state import State
+from themis_arbiter.core.state import LeaseCounts, State
 from themis_arbiter.core.types import AppId, JobId, Millis, NodeName
 from themis_arbiter.core.views import AppState, AppView, JobView, NodeState, NodeView, StatusView
 from themis_arbiter.core.workload import App, Job, guessed_work
@@ -121,6 +121,7 @@ def app_view(state: State, app: App, now_ms: Millis) -> AppView:
     else:
         wanted = max(1, sum(j.wanted for j in jobs))
         forecast = (now_ms - app.arrival_ms + state.settings.lease_ms + remaining / wanted) / t_independent
+    counts = state.lease_counts.get(app.app_id, LeaseCounts())
     return AppView(
         app_id=app.app_id,
         user=app.user,
@@ -137,9 +138,9 @@ def app_view(state: State, app: App, now_ms: Millis) -> AppView:
         gpus_held=len(kept),
         gpus_wanted=sum(j.wanted for j in jobs if not j.report.is_finished),
         gpus_by_node=tuple(sorted(by_node.items())),
-        leases_granted=app.leases_granted,
-        leases_renewed=app.leases_renewed,
-        leases_ended=app.leases_ended,
+        leases_granted=counts.granted,
+        leases_renewed=counts.renewed,
+        leases_ended=counts.ended,
         final_status=app.final_status,
         jobs=tuple(_job_view(state, j) for j in jobs),
     )

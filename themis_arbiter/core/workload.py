@@ -129,9 +129,6 @@ class App:
     finish_ms: Millis = 0  # 0 while it lives
     final_status: str = ""
     fair_finish_ms: float | None = None  # once the fluid model has let go of it
-    leases_granted: int = 0
-    leases_renewed: int = 0
-    leases_ended: int = 0
     presence_at_arrival: float = 0.0  # see Market.n_avg
     ended_service: GpuMillis = 0.0  # GPU time of its jobs that are over
     told_work: GpuMillis = 0.0  # work and parallelism that the fluid model was last told

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 from themis_arbiter.core.auction.bid import Placement, Supply
@@ -89,6 +90,11 @@ class Market:
     memory_mb: int = 0  # of the whole cluster; 0 where nobody said
     vcores: int = 0
     presence: float = 0.0  # integral over time of the number of live apps, up to now
+
+    @cached_property
+    def jobs(self) -> Mapping[JobId, MarketJob]:
+        """All jobs of all apps."""
+        return {job.job_id: job for app in self.apps for job in app.jobs}
 
     def n_avg(self, app: MarketApp) -> float:
         """Time average, over the app's life so far, of the number of live apps (paper, 4.3); at least 1."""

@@ -6,6 +6,7 @@ Where a share finds no place, its job is barred and the plan is made again for w
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 from typing import Final, TypeAlias
 
 from themis_arbiter.core.auction.bid import Placement
@@ -53,10 +54,9 @@ class HandOut:
 
     def by_app(self) -> dict[AppId, Placement]:
         """What was given, by app and job."""
-        app_of = {j.job_id: app.app_id for app in self._market.apps for j in app.jobs}
         out: dict[AppId, dict[JobId, tuple[GpuId, ...]]] = {}
         for job_id in sorted(self.given):
-            out.setdefault(app_of[job_id], {})[job_id] = self.given[job_id]
+            out.setdefault(self._market.jobs[job_id].app_id, {})[job_id] = self.given[job_id]
         return dict(sorted(out.items()))
 
 
@@ -66,17 +66,22 @@ def in_order(order: Sequence[MarketJob]) -> Plan:
     An app fills the gangs of its jobs in order, then gives them back what they run on, then lets them grow, in order: so no
     job's growth takes the gang of another, and who holds what it held stays as it is.
     """
-    groups = [list(group) for _, group in groupby(order, key=lambda j: j.app_id)]
 
     def plan(sharing: Sharing) -> None:
-        for group in groups:
-            for job in group:
+        for _, group in groupby(order, key=_app_id):
+            jobs = tuple(group)
+            for job in jobs:
                 sharing.up_to(job, job.gang)
-            for job in group:
-                sharing.up_to(job, len(job.held) + len(job.ending))
-            for job in group:
-                sharing.up_to(job, job.wanted)
+            for job in jobs:
+                if len(job.held) + len(job.ending) > job.gang:
+                    sharing.up_to(job, len(job.held) + len(job.ending))
+            for job in jobs:
+                if job.wanted > job.gang:
+                    sharing.up_to(job, job.wanted)
             if sharing.room == 0:
                 break
 
     return plan
+
+
+_app_id = attrgetter("app_id")

@@ -90,8 +90,10 @@ def _is_settled(market: Market, free: Collection[GpuId], job: MarketJob, count: 
     if count != len(job.ending) or not all(g in free for g in job.ending):
         return False
     gpus = (*job.held, *got.get(job.job_id, ()), *job.ending)
-    speed = market.settings.slowdowns.speed(job.model, gpus, market.supply.topology)
-    return speed >= best_speed(market, job, len(gpus))
+    topology = market.supply.topology
+    level, best = topology.locality(gpus), topology.best_locality(len(gpus))
+    slowdown = market.settings.slowdowns.slowdown
+    return level <= best or slowdown(job.model, level) <= slowdown(job.model, best)
 
 
 @dataclass

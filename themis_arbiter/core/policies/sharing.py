@@ -30,12 +30,13 @@ class Sharing:
 
     def has(self, job: MarketJob) -> int:
         """GPUs that the job has by now, the ending ones only where they were given to it again."""
-        return len(job.held) + len(self._got.get(job.job_id, ())) + self.shares.get(job.job_id, 0)
+        has = len(job.held) + self.shares.get(job.job_id, 0)
+        return has + len(self._got.get(job.job_id, ())) if self._got else has
 
     def step(self, job: MarketJob) -> int:
         """GPUs that the job's next step takes, whether or not there is room; 0 where it has none."""
         has = self.has(job)
-        if job.job_id in self._barred or not job.can_gain or has >= job.wanted:
+        if has >= job.wanted or not job.can_gain or job.job_id in self._barred:
             return 0
         if has < job.gang:
             least = -(-(job.gang - has) // job.unit) * job.unit
