@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml requirements.lock
 	  "$$python" -m venv --clear $(VENV) || { echo "setup: cannot make a virtual environment; on Debian install python3-venv" >&2; exit 1; }; \
 	fi; \
 	for try in $$(seq $(SETUP_TRIES)); do \
-	  if $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[test,agents]'; then touch $@; exit 0; fi; \
+	  if $(BIN)/python -m pip install --quiet --disable-pip-version-check -c requirements.lock -e '.[test,agents,sweep]'; then touch $@; exit 0; fi; \
 	  echo "setup: installation failed, try $$try of $(SETUP_TRIES)" >&2; sleep $$((try * 3)); \
 	done; exit 1
 

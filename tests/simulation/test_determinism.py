@@ -47,6 +47,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         }
         row |= {"stop_after_s": "", "max_gpus": str(int(row["n_gpus"]) * (1 + k % 2)), "model": ("vgg", "resnet", "")[k % 3]}
         row |= {"on_lease_end": kinds[k % 4], "user": f"u{k % 3}", "weight": "1"}
+        row |= {"loss_curve": ("", "2;20;0.5")[k % 2]}
     with (folder / "t.csv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
         writer.writeheader()

@@ -158,7 +158,7 @@ def print_settings(policy: str) -> None:
     from themis_arbiter.sim.setkeys import set_keys
 
     click.echo(f"--set keys of policy {policy}:")
-    rows = [[k.key, k.shown_default, k.meaning] for k in set_keys()]
+    rows = [[k.key, k.shown_default, k.meaning] for k in set_keys(policy)]
     print_table((("KEY", False), ("DEFAULT", False), ("MEANING", False)), rows)
 
 

@@ -16,6 +16,7 @@ from themis_arbiter.core.types import (
     GpuMillis,
     JobId,
     LeaseId,
+    LossCurve,
     Millis,
     NodeName,
     OnLeaseEnd,
@@ -64,6 +65,7 @@ class JobReport:
     work: GpuMillis | None = None
     weight: float = 1.0
     on_lease_end: OnLeaseEnd | None = None  # None: as its queue says, else `checkpoint`
+    loss_curve: LossCurve | None = None
     checkpoint_ms: Millis = 0  # what writing and reading its checkpoint costs it, beside the restart cost
     is_finished: bool = False
     finish_ms: Millis = 0

@@ -190,6 +190,7 @@ def _make_market_job(state: State, job: Job, offered: Offered, never: dict[str, 
         done=max(0.0, job.done - job.begun_at),
         memory_mb=report.memory_mb,
         vcores=report.vcores,
+        loss_curve=report.loss_curve,
     )
 
 

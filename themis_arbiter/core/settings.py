@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from themis_arbiter.core.speedup import GUESSED_SLOWDOWN, SlowdownModel
@@ -21,6 +22,53 @@ class QueueRule:
     def __post_init__(self) -> None:
         if self.never_gpus_max is not None and self.never_gpus_max < 0:
             raise CoreError(f"a queue's cap on `never` must not be negative: {self.never_gpus_max}")
+
+
+class Filter(StrEnum):
+    """Who is asked to bid."""
+
+    FRACTION = "fraction"  # the worst-off 1-f of the apps
+    ADAPTIVE = "adaptive"  # every app with rho above 1, and at least so many
+
+
+class Tie(StrEnum):
+    """Who of equally badly off apps comes first."""
+
+    ID = "id"
+    RANDOM = "random"  # by a hash of the round
+
+
+class Leftover(StrEnum):
+    """Who gets what the auction leaves."""
+
+    RANDOM = "random"  # those who did not bid before those who did, by a hash of the round
+    SERVICE = "service"  # the app with the least work left first
+
+
+class Rounding(StrEnum):
+    """How a share c_i of a win becomes whole gangs."""
+
+    UP = "up"
+    DOWN = "down"
+    LOTTERY = "lottery"  # up or down by a hash of the round, so that the mean is the share
+
+
+class TimeAlone(StrEnum):
+    """What rho is measured against."""
+
+    PAPER = "paper"  # n_avg x work / min(GPUs, the most that it can use)
+    FLUID = "fluid"  # the ideal fluid share, as for everybody else
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PaperRules:
+    """Where the paper is silent or could be read otherwise: the `paper` policy's rules, as it has them unless told."""
+
+    filter: Filter = Filter.FRACTION
+    tie: Tie = Tie.ID
+    leftover: Leftover = Leftover.RANDOM
+    rounding: Rounding = Rounding.UP
+    t_id: TimeAlone = TimeAlone.PAPER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +93,7 @@ class Settings:
     observe_only: bool = False  # decide and record, but lease nothing: YARN schedules as if the arbiter were not there
     recovery_grace_ms: Millis = 30_000  # after a ResourceManager's restart: until what it does not report is gone
     fairness_knob: float = 0.8  # f of the `paper` policy
+    paper: PaperRules = field(default_factory=PaperRules)
     payments: bool = True
     first_queue_max: GpuMillis = 3_600_000.0  # of the `tiresias` policy: a job falls into its second queue at so much GPU time
     slowdowns: SlowdownModel = field(default_factory=lambda: SlowdownModel(default=GUESSED_SLOWDOWN))

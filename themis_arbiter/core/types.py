@@ -18,6 +18,7 @@ LeaseId: TypeAlias = str
 GrantId: TypeAlias = str
 Epoch: TypeAlias = int
 RoundNo: TypeAlias = int
+LossCurve: TypeAlias = tuple[float, float, float]  # (a, b, c): the loss at progress p in [0, 1] is a / (1 + b p) + c
 
 NAME_LENGTH_MAX: Final = 256  # of any name that comes from outside; longer ones are refused at the edge
 

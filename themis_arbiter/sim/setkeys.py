@@ -5,14 +5,15 @@ What has a flag of its own (lease, restart cost, ...) and what only a live syste
 
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from enum import Enum
 from typing import Any, Final
 
-from themis_arbiter.core.settings import Settings
+from themis_arbiter.core.settings import PaperRules, Settings
 from themis_arbiter.core.types import CoreError
 from themis_arbiter.sim.trace import TraceError
 
-OWN_FLAGS: Final = frozenset({"policy", "lease_ms", "restart_cost_ms", "rho_floor_ms", "fairness_knob", "slowdowns"})
-LIVE_ONLY: Final = frozenset({"queues", "observe_only", "recovery_grace_ms", "is_first_start_free"})
+OWN_FLAGS: Final = frozenset({"policy", "lease_ms", "restart_cost_ms", "rho_floor_ms", "slowdowns", "paper"})
+LIVE_ONLY: Final = frozenset({"queues", "on_lease_end", "observe_only", "recovery_grace_ms", "is_first_start_free"})
 
 GPU_SECONDS: Final = frozenset({"first_queue_max"})  # fields that hold GPU-ms
 
@@ -21,6 +22,17 @@ PAPER_LEASE_S: Final = 600.0
 
 # What a trace's world sets otherwise than a live system: nothing is to be gathered, since reports come without delay.
 SIM_DEFAULTS: Final[Mapping[str, Any]] = {"debounce_ms": 0}
+
+# Keys that only some policies read.
+READ_BY: Final[Mapping[str, frozenset[str]]] = {
+    "f": frozenset({"paper"}),
+    **{f.name: frozenset({"paper"}) for f in fields(PaperRules)},
+    "payments": frozenset({"paper", "themis"}),
+    "first_queue_max": frozenset({"tiresias"}),
+    **dict.fromkeys(("recall", "tick", "urgent_above"), frozenset({"themis", "guard"})),
+}
+ALIASES: Final[Mapping[str, str]] = {"fairness_knob": "f"}  # keys that are not called as their field is
+IN_PAPER: Final = "paper."  # before the names of fields of PaperRules
 
 MEANINGS: Final[Mapping[str, str]] = {
     "notice": "how long before its end a lease is decided on: renewed or drained",
@@ -31,7 +43,13 @@ MEANINGS: Final[Mapping[str, str]] = {
     "gang_wait": "a gang whose containers are not whole by then is handed back",
     "no_show": "what was granted and is still unused then is taken back",
     "min_runtime": "a job that started is renewed until it has run so long",
-    "first_queue_max": "tiresias: GPU time at which a job falls into the second queue",
+    "f": "offers go to the worst-off 1-f of the apps (as --fairness-knob)",
+    "filter": "who is asked to bid: the worst 1-f (fraction), or all with rho above 1, at least so many (adaptive)",
+    "tie": "who of equally badly off apps comes first: by id, or random",
+    "leftover": "who gets what the auction leaves: random, or the least work left first (service)",
+    "rounding": "how a winner's share becomes whole gangs: up, down, lottery",
+    "t_id": "what rho is measured against: the paper's T_id, or the ideal fluid share (fluid)",
+    "first_queue_max": "GPU time at which a job falls into the second queue",
     "payments": "whether hidden payments keep bids truthful",
 }
 
@@ -55,16 +73,21 @@ class SetKey:
         return f"{self.default / 1000:g} GPU-s" if self.field in GPU_SECONDS else str(self.default)
 
 
-def set_keys() -> tuple[SetKey, ...]:
-    """All keys, by name."""
+def set_keys(policy: str | None = None) -> tuple[SetKey, ...]:
+    """All keys, or those that a policy reads, by name."""
     found = []
     for f in fields(Settings):
         if f.name in OWN_FLAGS or f.name in LIVE_ONLY or f.default is MISSING:
             continue
-        key = f.name.removesuffix("_ms")
-        meaning = MEANINGS.get(key, str(f.metadata.get("meaning", "see docs/reference/settings.md")))
-        found.append(SetKey(key, f.name, SIM_DEFAULTS.get(f.name, f.default), meaning))
-    return tuple(sorted(found, key=lambda k: k.key))
+        key = ALIASES.get(f.name, f.name.removesuffix("_ms"))
+        found.append(SetKey(key, f.name, SIM_DEFAULTS.get(f.name, f.default), _meaning(key)))
+    found += [SetKey(f.name, IN_PAPER + f.name, f.default, _meaning(f.name)) for f in fields(PaperRules)]
+    read = (k for k in found if policy is None or policy in READ_BY.get(k.key, {policy}))
+    return tuple(sorted(read, key=lambda k: k.key))
+
+
+def _meaning(key: str) -> str:
+    return MEANINGS.get(key, "see docs/reference/settings.md")
 
 
 def parse_sets(texts: Iterable[str]) -> dict[str, Any]:
@@ -109,6 +132,8 @@ def _kind_name(key: SetKey) -> str:
         return "seconds, at least 0"
     if key.field in GPU_SECONDS:
         return "GPU-seconds, at least 0"
+    if isinstance(key.default, Enum):
+        return f"one of {', '.join(str(each) for each in type(key.default))}"
     return {bool: "true or false", int: "a whole number", float: "a number"}.get(type(key.default), "a word")
 
 
@@ -130,10 +155,12 @@ def make_settings(
         "restart_cost_ms": round(restart_cost_s * 1000),
         "rho_floor_ms": round(rho_floor_s * 1000),
         **SIM_DEFAULTS,
-        **sets,
+        **{name: value for name, value in sets.items() if not name.startswith(IN_PAPER)},
     }
     if knob is not None:
         arguments["fairness_knob"] = knob
+    rules = {name.removeprefix(IN_PAPER): value for name, value in sets.items() if name.startswith(IN_PAPER)}
+    arguments["paper"] = PaperRules(**rules)
     try:
         return Settings(**arguments)
     except CoreError as problem:

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from themis_arbiter.core.types import AppId, OnLeaseEnd
+from themis_arbiter.core.types import AppId, LossCurve, OnLeaseEnd
 
 FILE_BYTES_MAX: Final = 512 * 1024 * 1024
 ROWS_MAX: Final = 1_000_000
 SHOWN_CHARS_MAX: Final = 60
 GPUS_MAX: Final = 1_000_000  # of one job
 SECONDS_MAX: Final = 1e11  # three thousand years; sums of milliseconds stay exact
+CURVE_MAX: Final = 1e12  # of each parameter of a loss curve
 WEIGHT_MAX: Final = 1e300  # sums of a million of them are still numbers
 
 REQUIRED: Final = ("app_id", "job_id", "arrival_s", "n_gpus", "duration_s")
@@ -50,7 +51,7 @@ class TraceJob:
     on_lease_end: OnLeaseEnd = OnLeaseEnd.CHECKPOINT
     cpu: float = 0.0
     memory_gb: float = 0.0
-    loss_curve: str = ""
+    loss_curve: LossCurve | None = None
 
     @property
     def key(self) -> JobKey:
@@ -217,8 +218,22 @@ def _job(row: Mapping[str, str | None]) -> TraceJob:
         on_lease_end=OnLeaseEnd(ending),
         cpu=_seconds(row, "cpu", may_be_zero=True, default=0.0),
         memory_gb=_seconds(row, "memory_gb", may_be_zero=True, default=0.0),
-        loss_curve=_text(row, "loss_curve"),
+        loss_curve=_loss_curve(row),
     )
+
+
+def _loss_curve(row: Mapping[str, str | None]) -> LossCurve | None:
+    """Three numbers between semicolons, a;b;c. Errors: _BadRow."""
+    text = _text(row, "loss_curve")
+    if not text:
+        return None
+    try:
+        a, b, c = (float(part) for part in text.split(";"))
+    except ValueError:
+        raise _BadRow(f"loss_curve: {_shown(text)} is not a;b;c, three numbers: loss a / (1 + b p) + c at progress p") from None
+    if not (0 < a <= CURVE_MAX and 0 < b <= CURVE_MAX and 0 <= c <= CURVE_MAX):
+        raise _BadRow(f"loss_curve: {_shown(text)} does not fall: a and b are above 0, c at least 0, none above {CURVE_MAX:g}")
+    return a, b, c
 
 
 def unknown_models(jobs: Iterable[TraceJob], known: Iterable[str]) -> list[str]:

@@ -118,6 +118,8 @@ def test_compare_over_seeds_tells_means_and_intervals(inputs: Path, capsys: pyte
         ({"set": "speed=3"}, "there is no key 'speed'"),
         ({"set": "notice=soon"}, "notice takes seconds"),
         ({"set": "notice"}, "is not key=value"),
+        ({"set": "leftover=best"}, "leftover takes one of random, service"),
+        ({"set": "first_queue_max=-1"}, "first_queue_max takes GPU-seconds, at least 0"),
         ({"set": "notice=290"}, "the settings contradict each other"),
         ({"misreport": "a:luck:2"}, "is not APP:work"),
         ({"misreport": "nobody:work:2"}, "no app is called 'nobody'"),
@@ -160,3 +162,30 @@ def test_what_set_takes_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     listed = {line.split()[0]: line for line in capsys.readouterr().out.splitlines()[2:]}
     assert {"notice", "debounce", "payments", "urgent_above"} <= set(listed)
     assert "60 s" in listed["notice"]
+    assert "first_queue_max" not in listed
+
+
+@pytest.mark.parametrize(
+    ("policy", "own", "shown"),
+    [("tiresias", {"first_queue_max"}, "3600 GPU-s"), ("paper", {"f", "filter", "tie", "leftover", "rounding", "t_id"}, "0.8")],
+)
+def test_what_set_takes_is_listed_by_policy(capsys: pytest.CaptureFixture[str], policy: str, own: set[str], shown: str) -> None:
+    listed = []
+    for name in ("fifo", policy):
+        assert run(["simulate", "--list-settings", "--policy", name]) == 0
+        listed.append({line.split()[0]: line for line in capsys.readouterr().out.splitlines()[2:]})
+    assert own <= listed[1].keys() - listed[0].keys()
+    assert any(shown in listed[1][key] for key in own)
+
+
+def test_every_key_that_is_listed_is_taken_with_its_default(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", "--list-settings", "--policy", "paper"]) == 0
+    lines = capsys.readouterr().out.splitlines()[2:]
+    sets = [f"--set={key}={default}" for key, default in (line.split()[:2] for line in lines)]
+    given = arguments(inputs, policy="paper")
+    assert run([*given, "--no-report"]) == 0
+    plain = (inputs / "out" / "allocations.csv").read_bytes()
+    assert run([*given, *sets, "--no-report"]) == 0
+    assert (inputs / "out" / "allocations.csv").read_bytes() == plain
+    assert run([*given, "--set", "leftover=service", "--set", "t_id=fluid", "--no-report"]) == 0
+    assert (inputs / "out" / "allocations.csv").read_bytes() != plain

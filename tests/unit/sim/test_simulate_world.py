@@ -141,3 +141,17 @@ def test_an_app_may_lie_about_work_parallelism_and_slowdown() -> None:
     assert [slowdown(liar.told.model, level) for level in Locality] == [1.0, 1.05, 1.25, 1.5]
     assert [slowdown(honest.told.model, level) for level in Locality] == [1.0, 1.1, 1.5, 2.0]
     assert SLOW.slowdown(liar.spec.model, Locality.CLUSTER) == 2.0, "how fast it runs is no matter of what it says"
+
+
+def test_slaq_serves_whose_curve_falls_most() -> None:
+    """Without curves who came first is served first, for both learn alike; a curve that falls late changes that."""
+    flat, steep = (1.0, 0.01, 0.0), (1.0, 99.0, 0.0)
+    holder = job("h", "h", 0, 2, 200)
+
+    def first(*curves: tuple[float, float, float] | None) -> str:
+        jobs = [job(name, name, 1, 2, 900, loss_curve=curve) for name, curve in zip("ab", curves, strict=True)]
+        done, _ = simulated([holder, *jobs], cluster(1, 2), policy="slaq")
+        return min(done.jobs[1:], key=lambda j: j.first_start_ms).job_id
+
+    assert first(None, None) == first(steep, flat) == first(None, flat) == "a"
+    assert first(flat, steep) == first(flat, None) == "b"

@@ -59,6 +59,13 @@ def test_a_bad_row_is_told_with_line_column_and_reason_and_counted(tmp_path: Pat
         ("stop_after_s", "0", "stop_after_s"),
         ("on_lease_end", "maybe", "on_lease_end"),
         ("cpu", "-1", "cpu"),
+        ("loss_curve", "steep", "loss_curve"),
+        ("loss_curve", "1;2", "loss_curve"),
+        ("loss_curve", "1;2;3;4", "loss_curve"),
+        ("loss_curve", "0;9;0", "loss_curve"),
+        ("loss_curve", "1;-9;0", "loss_curve"),
+        ("loss_curve", "1;9;inf", "loss_curve"),
+        ("loss_curve", "nan;9;0", "loss_curve"),
     ],
 )
 def test_optional_columns_are_checked_too(tmp_path: Path, columns: str, values: str, column: str) -> None:
@@ -79,6 +86,11 @@ def test_optional_values_left_empty_have_their_defaults(tmp_path: Path) -> None:
         OnLeaseEnd.CHECKPOINT,
     )
     assert (second.max_gpus, second.duration_s, second.work_gpu_s, second.on_lease_end) == (4, 3, 6, OnLeaseEnd.NEVER)
+
+
+def test_a_loss_curve_is_three_numbers_or_none(tmp_path: Path) -> None:
+    trace, _ = read(tmp_path, f"{HEADER},loss_curve\na,j,0,2,9,2.5; 9 ;0.1\na,k,0,2,9,\n")
+    assert [j.loss_curve for j in trace.jobs] == [(2.5, 9.0, 0.1), None]
 
 
 def test_the_second_row_of_a_job_is_bad(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ its gang and no winner leaves with nothing (rounding down starves winners of one
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, exp, fsum
+from hashlib import blake2b
+from math import ceil, exp, floor, fsum
 from sys import float_info
 from typing import Final
 
@@ -17,6 +18,7 @@ from themis_arbiter.core.auction.bid import Bid, Part, Payment, Placement, Solut
 from themis_arbiter.core.auction.exchange import spare_holders
 from themis_arbiter.core.auction.market import LOG_QUANTUM
 from themis_arbiter.core.auction.solver import SOLVER_NODES_MAX, Found, Solver, log_value
+from themis_arbiter.core.settings import Rounding
 from themis_arbiter.core.topology import Topology
 from themis_arbiter.core.types import AppId, GpuId, JobId, NodeName
 
@@ -43,13 +45,15 @@ def partial_allocation(
     payments: bool = True,
     nodes_max: int = SOLVER_NODES_MAX,
     left_out_nodes_max: int | None = None,
+    rounding: Rounding = Rounding.UP,
+    lot: str = "",
 ) -> Outcome:
     """Hold the auction. `gangs`: the fewest GPUs that a job runs on; one that is not named runs on any number.
 
     `nodes_max` bounds the search for the winners; the searches without one of them share as much again, but each may
     use LEFT_OUT_NODES_MIN or `nodes_max`, whichever is less. `left_out_nodes_max` bounds them all together: a winner whose
     turn comes after that pays nothing, and the bracket of its c_i is as wide as can be. Without `payments` every winner
-    keeps all that it wins.
+    keeps all that it wins. `lot` is what a lottery's chance is a hash of, with the app's name.
     """
     if not bids:  # the most frequent auction of all
         nothing = Solution(wins=(), welfare=0.0, bound=0.0, work=0)
@@ -74,8 +78,9 @@ def partial_allocation(
             low, high = _share(solver, solution, win.app_id, without)
             left = None if left is None else max(0, left - without.work)
         won = sum(len(gpus) for gpus in win.gpus.values())
-        target = max(1, ceil(high * won - SHARE_SLACK))
-        kept[win.app_id] = keep_share(rows[win.app_id][win.row].parts, win, target, gangs, supply.topology)
+        parts = rows[win.app_id][win.row].parts
+        up = keep_share(parts, win, max(1, ceil(high * won - SHARE_SLACK)), gangs, supply.topology)
+        kept[win.app_id] = up if rounding is Rounding.UP else _rounded(up, parts, win, high * won, gangs, supply, rounding, lot)
         count = sum(len(gpus) for gpus in kept[win.app_id].values())
         paid.append(Payment(app_id=win.app_id, share=low, share_max=high, won=won, kept=count))
     all_won = {gpu for win in solution.wins for gpus in win.gpus.values() for gpu in gpus}
@@ -130,6 +135,33 @@ def keep_share(parts: tuple[Part, ...], win: Win, target: int, gangs: Mapping[Jo
         if gpus:
             kept[part.job_id] = gpus
     return dict(sorted(kept.items()))
+
+
+def _rounded(
+    up: Placement,
+    parts: tuple[Part, ...],
+    win: Win,
+    share: float,
+    gangs: Mapping[JobId, int],
+    supply: Supply,
+    rounding: Rounding,
+    lot: str,
+) -> Placement:
+    """What a winner keeps that may keep less than its share: the most whole gangs within it, or by lot `up`."""
+    most, down = floor(share + SHARE_SLACK), up
+    for target in range(most, -1, -1):
+        down = keep_share(parts, win, target, gangs, supply.topology)
+        if _count(down) <= most:
+            break
+    if rounding is Rounding.DOWN or _count(up) == _count(down):
+        return down
+    chance = (share - _count(down)) / (_count(up) - _count(down))
+    drawn = int.from_bytes(blake2b(f"{lot}/{win.app_id}".encode(errors="replace"), digest_size=8).digest(), "big") / 2**64
+    return up if drawn < chance else down
+
+
+def _count(placement: Placement) -> int:
+    return sum(len(gpus) for gpus in placement.values())
 
 
 def _shrink(part: Part, gpus: tuple[GpuId, ...], units: int, topology: Topology) -> tuple[GpuId, ...]:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 from themis_arbiter.core.auction.bid import Placement, Supply
 from themis_arbiter.core.settings import Settings
-from themis_arbiter.core.types import AppId, GpuId, GpuMillis, JobId, Millis, RoundNo
+from themis_arbiter.core.types import AppId, GpuId, GpuMillis, JobId, LossCurve, Millis, RoundNo
 from themis_arbiter.core.value import value
 
 
@@ -32,7 +32,7 @@ class MarketJob:
     done: GpuMillis = 0.0  # work that this came to: less where its GPUs lay apart, none of what is lost
     memory_mb: int = 0  # of one container, which has `unit` GPUs; 0 where nobody said
     vcores: int = 0
-    loss_curve: tuple[float, float, float] | None = None  # (a, b, c): loss at progress p in [0, 1] is a / (1 + b p) + c
+    loss_curve: LossCurve | None = None
 
     @property
     def has_gpus(self) -> bool:

@@ -1,9 +1,11 @@
 """The paper to the letter: offers to the worst-off 1-f of the apps, partial allocation, leftovers at random.
 
 Its rho is measured against its own T_id = N_avg * work / min(GPUs, the app's demand) (paper, 4.3), with which nearly every app
-looks well off: kept here as it is, for comparison (policy-study.md, section 3).
+looks well off: kept here as it is, for comparison (policy-study.md, section 3). Where it is silent or could be read otherwise,
+settings (`PaperRules`) say how.
 """
 
+from collections.abc import Collection
 from dataclasses import replace
 from hashlib import blake2b
 from math import ceil
@@ -12,8 +14,11 @@ from themis_arbiter.core.auction.payment import partial_allocation
 from themis_arbiter.core.bidding import build_bid
 from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
 from themis_arbiter.core.policies.handout import in_order
+from themis_arbiter.core.policies.order import arranged
 from themis_arbiter.core.policies.record import auction_record, hand_out_for
 from themis_arbiter.core.rho import rho_of, time_left
+from themis_arbiter.core.settings import Filter, Leftover, Tie, TimeAlone
+from themis_arbiter.core.types import AppId
 
 ORDER_BY = "the app's rho as it is now, by the paper's T_id, the worst first; the first 1-f of them bid"
 
@@ -23,26 +28,36 @@ class PaperPolicy:
 
     def decide(self, market: Market) -> Decision:
         """One round."""
-        market = replace(market, apps=tuple(with_paper_t_id(market, a) for a in market.apps))
+        rules = market.settings.paper
+        if rules.t_id is TimeAlone.PAPER:
+            market = replace(market, apps=tuple(with_paper_t_id(market, a) for a in market.apps))
         wanting = [a for a in market.apps if any(j.can_gain for j in a.jobs)]
-        worst_first = sorted(wanting, key=lambda a: (-self._rho(market, a), a.app_id))
+        rho = {a.app_id: self._rho(market, a) for a in wanting}
+        drawn = {a.app_id: draw(market, a.app_id) if rules.tie is Tie.RANDOM else b"" for a in wanting}
+        worst_first = sorted(wanting, key=lambda a: (-rho[a.app_id], drawn[a.app_id], a.app_id))
         count = max(1, ceil((1.0 - market.settings.fairness_knob) * len(wanting) - 1e-9))
+        if rules.filter is Filter.ADAPTIVE:
+            count = max(count, sum(r > 1.0 for r in rho.values()))
         bidders = sorted(worst_first[:count], key=lambda a: a.app_id)
         bids = tuple(build_bid(market, a) for a in bidders)
         gangs = {j.job_id: j.gang for a in market.apps for j in a.jobs}
-        outcome = partial_allocation(bids, market.supply, gangs, payments=market.settings.payments)
-        took_part = {a.app_id for a in bidders}
-        others = shuffled(market, [j for a in wanting if a.app_id not in took_part for j in a.jobs])
-        rest = shuffled(market, [j for a in bidders for j in a.jobs])
+        outcome = partial_allocation(
+            bids,
+            market.supply,
+            gangs,
+            payments=market.settings.payments,
+            rounding=rules.rounding,
+            lot=f"{market.round_no}/rounding",
+        )
         hand_out = hand_out_for(market, outcome)
-        hand_out.run(in_order(others))
-        hand_out.run(in_order(rest))
+        for order in leftover_orders(market, wanting, {a.app_id for a in bidders}):
+            hand_out.run(in_order(order))
         leftovers = hand_out.by_app()
         return Decision(
             wins=outcome.kept,
             leftovers=leftovers,
             record=auction_record(market, bids, outcome, leftovers)
-            | {"order_by": ORDER_BY, "order": [{"app_id": a.app_id, "rho": self._rho(market, a)} for a in worst_first]},
+            | {"order_by": ORDER_BY, "order": [{"app_id": a.app_id, "rho": rho[a.app_id]} for a in worst_first]},
         )
 
     def _rho(self, market: Market, app: MarketApp) -> float:
@@ -62,6 +77,20 @@ def with_paper_t_id(market: Market, app: MarketApp) -> MarketApp:
     return replace(app, t_independent_ms=max(float(market.settings.rho_floor_ms), market.n_avg(app) * app.work / gpus))
 
 
+def leftover_orders(market: Market, wanting: list[MarketApp], took_part: Collection[AppId]) -> list[list[MarketJob]]:
+    """Jobs in the order in which what is left is offered to them, one list after the other."""
+    if market.settings.paper.leftover is Leftover.SERVICE:
+        return [[j for _, j in arranged(sorted(wanting, key=lambda a: (a.remaining, a.app_id)))]]
+    others = [j for a in wanting if a.app_id not in took_part for j in a.jobs]
+    rest = [j for a in wanting if a.app_id in took_part for j in a.jobs]
+    return [shuffled(market, others), shuffled(market, rest)]
+
+
 def shuffled(market: Market, jobs: list[MarketJob]) -> list[MarketJob]:
-    """Chance without a generator: by a hash of the round and the job, so that a replay shuffles alike."""
-    return sorted(jobs, key=lambda j: blake2b(f"{market.round_no}/{j.job_id}".encode(errors="replace")).digest())
+    """The jobs in an order by chance, the same in a replay."""
+    return sorted(jobs, key=lambda j: draw(market, j.job_id))
+
+
+def draw(market: Market, name: str) -> bytes:
+    """Chance without a generator: a hash of the round and a name."""
+    return blake2b(f"{market.round_no}/{name}".encode(errors="replace")).digest()

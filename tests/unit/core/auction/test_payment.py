@@ -4,6 +4,7 @@ import pytest
 
 from themis_arbiter.core.auction.bid import Bid, Part, Row, Supply, Win
 from themis_arbiter.core.auction.payment import keep_share, partial_allocation
+from themis_arbiter.core.settings import Rounding
 from themis_arbiter.core.topology import Machine, Topology
 from themis_arbiter.core.types import GpuId, JobId, Locality
 
@@ -50,6 +51,33 @@ def test_one_gang_cannot_pay() -> None:
     supply = Supply(TOPOLOGY, tuple(sorted(TOPOLOGY.places))[:4])
     outcome = partial_allocation(tuple(linear_bid(f"a{k}", 4) for k in range(2)), supply, {"a0/j": 2, "a1/j": 2})
     assert [(p.share < 1, p.kept) for p in outcome.payments] == [(True, 2)] * 2
+
+
+def test_shares_are_rounded_down_or_by_lot_where_that_is_asked_for() -> None:
+    """Three alike on 12 GPUs win four each and keep 4/9 of that in the paper: 1.78 GPUs, of jobs that run on any number."""
+    supply = Supply(TOPOLOGY, tuple(sorted(TOPOLOGY.places)))
+    bids = tuple(linear_bid(f"a{k}", 12) for k in range(3))
+
+    def kept(rounding: Rounding, lot: str = "") -> list[int]:
+        payments = partial_allocation(bids, supply, {}, rounding=rounding, lot=lot).payments
+        assert all(p.share * p.won == pytest.approx(16 / 9, abs=1e-6) for p in payments)
+        return [p.kept for p in payments]
+
+    assert kept(Rounding.UP) == [2, 2, 2]
+    assert kept(Rounding.DOWN) == [1, 1, 1]
+    draws = [count for k in range(200) for count in kept(Rounding.LOTTERY, str(k))]
+    assert set(draws) == {1, 2}
+    assert sum(draws) / len(draws) == pytest.approx(16 / 9, abs=0.08)
+    assert kept(Rounding.LOTTERY, "7") == kept(Rounding.LOTTERY, "7")
+
+
+def test_a_gang_that_is_rounded_down_may_leave_with_nothing() -> None:
+    supply = Supply(TOPOLOGY, tuple(sorted(TOPOLOGY.places))[:4])
+    outcome = partial_allocation(
+        tuple(linear_bid(f"a{k}", 4) for k in range(2)), supply, {"a0/j": 2, "a1/j": 2}, rounding=Rounding.DOWN
+    )
+    assert [p.kept for p in outcome.payments] == [0, 0]
+    assert len(outcome.withheld) == 4
 
 
 def machine_bid(k: int) -> Bid:
