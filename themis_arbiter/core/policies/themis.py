@@ -2,7 +2,6 @@
 
 Offers go to the worst-off half of the apps with an urgent job (regret above 1.05), at most `BIDDERS_MAX` of them; they are
 sold by partial allocation with hidden payments. What they leave goes out by the guard's rule (mechanism.md, section 6).
-Recall comes with the fairness work.
 
 An auction costs work that rises steeply with its size, and a round must not hold up a big cluster. So the search is bounded
 in nodes, by the size of the problem; past that the best found counts, and the record says how far from the optimum it may be.
