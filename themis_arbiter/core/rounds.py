@@ -284,7 +284,12 @@ def _carry_out(
     winner = {g: job_id for job_id, gpus in won.items() for g in gpus}
     held = {g: lease for g in sorted(offered.ending) if (lease := state.ledger.current(g)) is not None}
     if is_recall:
-        winner |= {g: x.job_id for g, x in held.items() if g not in winner and _stays_whole(state, x.job_id, held, winner)}
+        moves = {j for g, j in winner.items() if g not in held or held[g].job_id != j}
+        winner |= {
+            g: x.job_id
+            for g, x in held.items()
+            if g not in winner and x.job_id not in moves and _stays_whole(state, x.job_id, held, winner)
+        }
     staying = [x for g, x in held.items() if winner.get(g) == x.job_id]
     renewed = [] if is_recall else _renew(state, staying, Cause.RENEWAL)
     losing = [x for g, x in held.items() if winner.get(g) != x.job_id]
@@ -299,6 +304,10 @@ def _carry_out(
     kept = {x.gpu for x in staying}
     new = [(g, j) for g, j in sorted(winner.items()) if g not in kept]
     entered = list(_new_leases(state, new, by_auction, new_end))
+    for job_id in dict.fromkeys(x.job_id for x in entered):
+        kept_count, job = state.ledger.kept_count(job_id), state.jobs[job_id]
+        if kept_count > max(job.wanted, job.report.gang):
+            raise CoreError(f"round {state.last_round}: {job_id} wants {job.wanted} GPUs and would hold {kept_count}")
     if entered:
         state.persist(puts=entered, with_meters=True)
     return {

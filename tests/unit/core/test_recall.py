@@ -10,6 +10,7 @@ from tests.support.world import SHORT
 from themis_arbiter.core.effects import Effect, RequestDrain, RoundClosed, WakeAt
 from themis_arbiter.core.events import AdminRequested, AdminVerb, Timer
 from themis_arbiter.core.lease import Cause, LeaseState
+from themis_arbiter.core.policies.base import Decision, Market
 from themis_arbiter.core.types import OnLeaseEnd
 
 # Ticks every 4 s, notice 3 s, leases end at 20 s. `new` came at 1 s, runs 2.5 s on eight GPUs and has a fair time of 20 s, the
@@ -58,6 +59,24 @@ def test_an_elastic_holder_gives_up_only_what_is_taken_and_keeps_the_rest_to_its
     kept = [x for x in bench.arbiter.state.ledger if x.job_id == "old" and x.state is LeaseState.ACTIVE]
     assert len(kept) == 6
     assert {x.end_ms for x in kept} == {20_000}
+
+
+class Moves:
+    """A policy that moves `old` from where it is to n1."""
+
+    def decide(self, market: Market) -> Decision:
+        return Decision(wins={}, leftovers={"old": {"old": tuple(f"n1:{k}" for k in range(4))}})
+
+
+def test_a_holder_that_is_moved_leaves_what_it_had_though_nobody_takes_it() -> None:
+    bench = Bench().up(job("old", 4, gang=4, work=4e6))
+    bench.wake(500, Timer.ROUND)
+    running(bench, "old", "n0 n0 n0 n0")
+    bench.report(1_000, job("new", 8, gang=8, work=2e4, at=1_000), seq=2)
+    bench.arbiter.state.policy = Moves()
+    (drain,) = recalled(bench.wake(URGENT_AT, Timer.RECALL))
+    assert len(drain.lease_ids) == 4
+    assert {x.gpu[:2] for x in bench.arbiter.state.ledger if x.state is not LeaseState.DRAINING} == {"n1"}
 
 
 @pytest.mark.parametrize(
