@@ -1,5 +1,6 @@
 """The shares file: weights of apps, or of users or queues, which then are split among their apps (contracts.md)."""
 
+import csv
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,13 +20,10 @@ def read_shares(path: Path, apps: Mapping[AppId, tuple[TraceJob, ...]]) -> dict[
     if len(owners) != 1:
         raise TraceError(f"{path}: line 1: the header must name one of {', '.join(OWNERS)}, and weight")
     owner = owners[0]
-    given: dict[str, float] = {}
-    for row in reader:
-        where = f"{path}: line {reader.line_num}"
-        name = (row.get(owner) or "").strip()
-        if not name or name in given:
-            raise TraceError(f"{where}: column {owner}: {'there already' if name else 'empty'}; write each name once")
-        given[name] = _weight(row.get("weight"), where)
+    try:
+        given = _given(reader, owner, path)
+    except csv.Error as problem:
+        raise TraceError(f"{path}: line {reader.line_num}: not CSV: {problem}; put it right") from None
     own = {app_id: _owner(jobs, owner) for app_id, jobs in apps.items()}
     strangers = sorted(set(given) - set(own.values()))
     if strangers:
@@ -37,6 +35,17 @@ def read_shares(path: Path, apps: Mapping[AppId, tuple[TraceJob, ...]]) -> dict[
         app_id: given[own[app_id]] / count[own[app_id]] if own[app_id] in given else jobs[0].weight
         for app_id, jobs in apps.items()
     }
+
+
+def _given(reader: "csv.DictReader[str]", owner: str, path: Path) -> dict[str, float]:
+    given: dict[str, float] = {}
+    for row in reader:
+        where = f"{path}: line {reader.line_num}"
+        name = (row.get(owner) or "").strip()
+        if not name or name in given:
+            raise TraceError(f"{where}: column {owner}: {'there already' if name else 'empty'}; write each name once")
+        given[name] = _weight(row.get("weight"), where)
+    return given
 
 
 def _owner(jobs: tuple[TraceJob, ...], owner: str) -> str:

@@ -73,6 +73,7 @@ def test_an_owners_weight_is_split_among_its_apps(tmp_path: Path) -> None:
         ("user,weight\nann,0\n", "line 2: column weight"),
         ("user,weight\nann,1\nann,2\n", "line 3: column user: there already"),
         ("user,weight\neve,1\n", "has no app in the trace"),
+        ("user,weight\n" + "a" * 200_000 + ",1\n", "not CSV"),
     ],
 )
 def test_shares_that_cannot_be_used_are_refused(tmp_path: Path, text: str, what: str) -> None:
