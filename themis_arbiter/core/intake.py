@@ -239,8 +239,8 @@ def _take_container(state: State, container: ContainerReport, known: Mapping[str
     if container.is_ended:
         cause = container.end_cause or END_CAUSES.get(container.exit_status, EndCause.FAILED)
         if was is not None and not container.is_am:
-            due = [x for x in state.ledger.of_job(container.job_id) if x.state is LeaseState.DRAINING]
-            was_due = any(x.node_of_gpu == container.node for x in due)
+            leases = state.ledger.of_job(container.job_id)
+            was_due = any(x.state is LeaseState.DRAINING and x.node_of_gpu == container.node for x in leases)
             state.emit(ContainerLost(job_id=container.job_id, node=container.node, gpus=was.gpus, cause=cause, was_due=was_due))
         return was is not None and cause is not EndCause.DONE
     state.containers[container.container_id] = container

@@ -161,10 +161,17 @@ def advance(
 
 
 def renewed(lease: Lease, end_ms: Millis) -> Lease:
-    """`lease` after RENEWED, which leaves its state: for the ledger, which has asked the table whether that is possible.
+    """`lease` after RENEWED, which leaves its state: for the ledger, which has asked the table whether that is possible."""
+    return _remade(lease, end_ms, lease.state)
 
-    By hand, as every lease comes here at every grid end.
-    """
+
+def with_state(lease: Lease, state: LeaseState) -> Lease:
+    """`lease` as it will be in that state, for the store: nothing has happened to it yet."""
+    return _remade(lease, lease.end_ms, state)
+
+
+def _remade(lease: Lease, end_ms: Millis, state: LeaseState) -> Lease:
+    """By hand, as every lease comes here at every grid end. A test holds that no field is left out."""
     return Lease(
         lease_id=lease.lease_id,
         grant_id=lease.grant_id,
@@ -175,6 +182,6 @@ def renewed(lease: Lease, end_ms: Millis) -> Lease:
         round_no=lease.round_no,
         start_ms=lease.start_ms,
         end_ms=end_ms,
-        state=lease.state,
+        state=state,
         cause=lease.cause,
     )

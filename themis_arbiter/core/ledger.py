@@ -4,6 +4,7 @@ Only `core.state` owns a ledger. Each lease's story is kept beside it while it l
 """
 
 from collections.abc import Iterator, Sequence
+from enum import Enum
 from typing import Final
 
 from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, Step, advance, renewed
@@ -21,6 +22,21 @@ class Moved:
     after: Lease
     happened: LeaseInput
     cause: Cause
+
+
+class _Kind(Enum):
+    """What counts of a lease's state."""
+
+    KEPT = "kept"
+    GOING = "going"
+    OVER = "over"
+
+
+_KIND: Final[dict[LeaseState, _Kind]] = {
+    **dict.fromkeys(LeaseState, _Kind.KEPT),
+    LeaseState.DRAINING: _Kind.GOING,
+    LeaseState.ENDED: _Kind.OVER,
+}
 
 
 class Ledger:
@@ -105,7 +121,8 @@ class Ledger:
         place[lease.gpu] = lease.lease_id
         self._leases[lease.lease_id] = lease
         self._by_job.setdefault(lease.job_id, {})[lease.lease_id] = None
-        self._count(lease, +1)
+        self._unsettled[lease.job_id] = None
+        self._count(lease, _KIND[lease.state], +1)
 
     def move(
         self,
@@ -121,13 +138,15 @@ class Ledger:
         before = self._leases[lease_id]
         # Of a drain: why a lease ends matters more from then on than why it began.
         why = cause if happened is LeaseInput.DRAIN_REQUESTED else None
-        after = advance(before, happened, at_ms, self.story(lease_id), start_ms=start_ms, end_ms=end_ms, cause=why)
-        step = Step(at_ms=at_ms, state_from=before.state, happened=happened, state_to=after.state, cause=cause)
+        story = self._stories.get(lease_id, ())
+        after = advance(before, happened, at_ms, story, start_ms=start_ms, end_ms=end_ms, cause=why)
         self._leases[lease_id] = after
-        self._stories[lease_id] = (*self.story(lease_id), step)[-STORY_STEPS_MAX:]
+        self._stories[lease_id] = (*story, Step(at_ms, before.state, happened, after.state, cause))[-STORY_STEPS_MAX:]
         if after.state is not before.state:
-            self._count(before, -1)
-            self._count(after, +1)
+            self._unsettled[after.job_id] = None
+            if (kind := _KIND[after.state]) is not _KIND[before.state]:
+                self._count(before, _KIND[before.state], -1)
+                self._count(after, kind, +1)
             if after.state is LeaseState.ENDED:
                 self._remove(after)
         return Moved(before, after, happened, cause)
@@ -161,17 +180,16 @@ class Ledger:
         self._current[gpu] = lease_id
         return self.move(lease_id, LeaseInput.GPU_FREED, at_ms, Cause.RELEASED, start_ms=at_ms, end_ms=end_ms)
 
-    def _count(self, lease: Lease, sign: int) -> None:
-        """Enter a lease's state into the counts, or take it out."""
-        self._unsettled[lease.job_id] = None
-        if lease.state is LeaseState.DRAINING:
+    def _count(self, lease: Lease, kind: "_Kind", sign: int) -> None:
+        """Enter a lease into the counts, or take it out."""
+        if kind is _Kind.KEPT:
+            _add(self._kept, lease.job_id, sign)
+            _add(self._kept_by_app, lease.app_id, sign)
+        elif kind is _Kind.GOING:
             if sign > 0:
                 self._draining[lease.lease_id] = None
             else:
                 del self._draining[lease.lease_id]
-        elif lease.state is not LeaseState.ENDED:
-            _add(self._kept, lease.job_id, sign)
-            _add(self._kept_by_app, lease.app_id, sign)
 
     def _remove(self, lease: Lease) -> None:
         for place in (self._current, self._next):

@@ -13,7 +13,7 @@ from themis_arbiter.core.admin_state import AdminState, admin_to_text
 from themis_arbiter.core.effects import Effect, LeaseMoved, PersistLeases, TellJob, WakeAt
 from themis_arbiter.core.events import Batch, ContainerReport, NodeReport, Timer
 from themis_arbiter.core.fluid import FluidShare
-from themis_arbiter.core.lease import Lease, LeaseState
+from themis_arbiter.core.lease import Lease, LeaseState, with_state
 from themis_arbiter.core.ledger import Ledger, Moved
 from themis_arbiter.core.policies import make_policy
 from themis_arbiter.core.policies.base import MarketApp, MarketJob
@@ -342,4 +342,4 @@ def as_stored(lease: Lease, *, is_next: bool) -> Lease:
     """The lease as the store shall know it: what is decided now counts as done once it is there."""
     if lease.state is not LeaseState.PENDING:
         return lease
-    return replace(lease, state=LeaseState.WAITING if is_next else LeaseState.GRANTED)
+    return with_state(lease, LeaseState.WAITING if is_next else LeaseState.GRANTED)

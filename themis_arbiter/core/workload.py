@@ -60,12 +60,15 @@ class Job:
         elapsed = now_ms - self.metered_ms
         if elapsed == 0 or self.gpus_running == 0:
             return self
+        return self._metered(self.attained + self.gpus_running * elapsed, self.done + self.rate * elapsed, now_ms)
+
+    def _metered(self, attained: GpuMillis, done: GpuMillis, metered_ms: Millis) -> "Job":
         # By hand: every running job comes here in every round. A test holds that no field is left out.
         return Job(
             report=self.report,
-            attained=self.attained + self.gpus_running * elapsed,
-            done=self.done + self.rate * elapsed,
-            metered_ms=now_ms,
+            attained=attained,
+            done=done,
+            metered_ms=metered_ms,
             rate=self.rate,
             has_started=self.has_started,
             gpus_running=self.gpus_running,
@@ -91,7 +94,7 @@ class Job:
 
     def less(self, cost: GpuMillis) -> "Job":
         """This job with what a start costs it taken off."""
-        return replace(self, attained=self.attained - cost, done=self.done - cost)
+        return self._metered(self.attained - cost, self.done - cost, self.metered_ms)
 
     def work(self, guess: GpuMillis) -> GpuMillis:
         """Its serial work as now believed; `guess` if nobody declared it. Of a job that is over, what it took then."""

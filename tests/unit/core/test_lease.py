@@ -1,10 +1,20 @@
 """The transition table and the ledger: what cannot be is refused, with the lease's story."""
 
-from dataclasses import replace
+from dataclasses import fields, replace
 
 import pytest
 
-from themis_arbiter.core.lease import TRANSITIONS, Cause, IllegalTransition, Lease, LeaseInput, LeaseState, advance
+from themis_arbiter.core.lease import (
+    TRANSITIONS,
+    Cause,
+    IllegalTransition,
+    Lease,
+    LeaseInput,
+    LeaseState,
+    advance,
+    renewed,
+    with_state,
+)
 from themis_arbiter.core.ledger import STORY_STEPS_MAX, Ledger
 from themis_arbiter.core.types import CoreError
 
@@ -27,6 +37,13 @@ def active(ledger: Ledger, one: Lease) -> None:
     ledger.add(one)
     ledger.move(one.lease_id, LeaseInput.PERSISTED, 1, Cause.AUCTION)
     ledger.move(one.lease_id, LeaseInput.USE_SEEN, 2, Cause.STARTED)
+
+
+def test_what_is_remade_by_hand_leaves_no_field_out() -> None:
+    other = {f.name: k + 1 for k, f in enumerate(fields(Lease)) if f.name not in {"end_ms", "state"}}
+    before = Lease(**other, end_ms=100, state=LeaseState.ACTIVE)  # type: ignore[arg-type]
+    assert renewed(before, 200) == replace(before, end_ms=200)
+    assert with_state(before, LeaseState.WAITING) == replace(before, state=LeaseState.WAITING)
 
 
 @pytest.mark.parametrize("state", list(LeaseState))
