@@ -7,6 +7,8 @@ SHELL := /bin/bash
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.setup-done
+KERNELS_STAMP := $(VENV)/.kernels-compiled
+KERNELS := $(wildcard themis_arbiter/core/kernels/*.py)
 # How often an installation is tried: registries and networks have bad moments, a wrong version stays wrong.
 SETUP_TRIES := 3
 # The first of these that is Python 3.11 or newer makes the virtual environment.
@@ -18,7 +20,7 @@ help: ## list the verbs
 	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: setup
-setup: $(STAMP) ## make the virtual environment, with exact versions (quick when nothing changed)
+setup: $(STAMP) $(KERNELS_STAMP) ## make the virtual environment, with exact versions (quick when nothing changed)
 
 $(STAMP): pyproject.toml requirements.lock
 	@python=; for candidate in $(PYTHONS); do \
@@ -35,12 +37,16 @@ $(STAMP): pyproject.toml requirements.lock
 	  echo "setup: installation failed, try $$try of $(SETUP_TRIES)" >&2; sleep $$((try * 3)); \
 	done; exit 1
 
+$(KERNELS_STAMP): $(STAMP) $(KERNELS)
+	@$(BIN)/python -m themis_arbiter.core.kernels.build
+	@touch $@
+
 .PHONY: lock
 lock: setup ## write requirements.lock from what is installed now
 	@{ echo '# Exact versions that every test ran with. Written by `make lock`; `make setup` installs under these constraints.'; \
 	  $(BIN)/pip freeze --all --exclude-editable --exclude pip | LC_ALL=C sort -f; } > requirements.lock.new
 	@mv requirements.lock.new requirements.lock
-	@touch $(STAMP)
+	@touch $(STAMP) $(KERNELS_STAMP)
 
 .PHONY: gen
 gen: setup ## generate the protobuf code anew

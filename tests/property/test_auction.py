@@ -18,8 +18,8 @@ from themis_arbiter.core.auction.payment import Outcome, partial_allocation
 from themis_arbiter.core.auction.solver import solve
 from themis_arbiter.core.types import GpuId
 
-SEEDS = 500
-CHUNK = 50
+SEEDS = 2000
+CHUNK = 100
 TOLERANCE = 1e-9  # of log values: the solver counts in steps of 1e-10
 
 
@@ -69,7 +69,7 @@ def put_out(auction: Auction, outcome: Outcome) -> int:
     return sum(ending[g] not in winner.values() for g in winner if g in ending)
 
 
-@pytest.mark.parametrize("first", range(0, SEEDS, CHUNK))
+@pytest.mark.parametrize("first", range(0, SEEDS // 4, CHUNK))
 def test_who_runs_where_decides_between_equal_places_only_and_for_those_who_run(first: int) -> None:
     spared = 0
     for seed in range(first, first + CHUNK):
@@ -159,9 +159,9 @@ def test_a_spent_budget_gives_a_valid_allocation_and_bound(nodes_max: int) -> No
 
 def test_a_bracket_is_rounded_in_the_apps_favour() -> None:
     wide = 0
-    for seed in (20, 116, 155, 315, 317, 390):
+    for seed in (20, 21, 27, 63, 116, 124):
         auction = seeded_auction(seed)
-        outcome = hold(auction, nodes_max=20)
+        outcome = hold(auction, nodes_max=0)
         check_outcome(auction, outcome)
         wide += sum(ceil(p.share * p.won) < ceil(p.share_max * p.won - 1e-6) for p in outcome.payments)
     assert wide > 0

@@ -30,6 +30,7 @@ from themis_arbiter.adapters.grpc.server import GrpcServer
 from themis_arbiter.adapters.memory_store import MemoryStore
 from themis_arbiter.adapters.sqlite_store import SqliteStore
 from themis_arbiter.core import explain, views_of
+from themis_arbiter.core.auction.solver import prepare
 from themis_arbiter.core.effects import Effect, RoundClosed
 from themis_arbiter.core.events import EpochAcquired, Event
 from themis_arbiter.core.machine import Arbiter
@@ -53,6 +54,7 @@ from themis_arbiter.server.values import Address, StoreAddress
 
 SCRAPE_S_MAX: Final = 1.0  # that a scrape waits for the engine; then it shows the last state
 STOP_ENGINE_S_MAX: Final = 1.0
+AUCTION_POLICIES: Final = ("themis", "paper")
 LINGER_S_MAX: Final = 0.5  # that the process waits for threads that should have ended
 
 EXIT_OK: Final = 0
@@ -344,6 +346,8 @@ def run_until_signal(config: ServerConfig) -> int:
     """Run an arbiter until SIGTERM or SIGINT, and return the exit status. Errors: StartError."""
     for note in config.notes:
         log_event(_log, logging.WARNING, "note on the settings", note=note)
+    if config.settings.policy in AUCTION_POLICIES:
+        log_event(_log, logging.INFO, "auction kernels", are_compiled=prepare())
     server = build(config)
 
     def on_signal(number: int, _frame: FrameType | None) -> None:

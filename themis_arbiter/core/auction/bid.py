@@ -16,6 +16,7 @@ from themis_arbiter.core.value import value
 
 ROWS_MAX: Final = 64  # of one bid, the zero row included
 PARTS_MAX: Final = 128  # jobs of one row
+WEIGHT_MAX: Final = 1e6  # of a bid, as against another's of 1
 
 
 @value(frozen=True, slots=True, kw_only=True)
@@ -69,16 +70,22 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bid:
-    """An app's table; row 0 is the zero row, what the app ends with if it wins nothing."""
+    """An app's table; row 0 is the zero row, what the app ends with if it wins nothing.
+
+    `weight` multiplies the app's log values in the welfare: the Nash product has v ** weight.
+    """
 
     app_id: AppId
     rows: tuple[Row, ...]
+    weight: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.rows or self.rows[0].gpu_count != 0 or len(self.rows) > ROWS_MAX:
             raise CoreError(f"a bid has a zero row first and at most {ROWS_MAX} rows: {self}")
         if any(r.gpu_count == 0 for r in self.rows[1:]) or any(len(r.parts) > PARTS_MAX for r in self.rows):
             raise CoreError(f"a second zero row, or more than {PARTS_MAX} jobs in one: {self}")
+        if not 1.0 / WEIGHT_MAX <= self.weight <= WEIGHT_MAX:  # NaN included
+            raise CoreError(f"a weight lies between 1 / {WEIGHT_MAX:.0f} and {WEIGHT_MAX:.0f}: {self.app_id}: {self.weight}")
 
 
 @dataclass(frozen=True)

@@ -1,174 +1,321 @@
-"""Bids and supply as the solver sees them: options of integer worth that need GPUs from cells.
+"""Bids and supply as flat arrays, for the kernels (`kernels.layout`).
 
-Whose GPUs they are does not matter to the question whether a set of rows fits, so each part becomes the GPUs it keeps (a
-bit mask) and a `Need`: so many more, so close together, so many on a machine. Equal needs are one need, which makes
-answers about them reusable across rows, apps and the leave-one-out problems of the payments.
+Whose GPUs they are does not matter to the question whether a set of rows fits, so each part becomes the GPUs it keeps (by
+slot) and a need: so many more, so close together, so many on a machine. Equal needs are one need, and equal in price where
+machines with equally many GPUs are.
 
-Worth is counted in whole quanta of log value, less one for each GPU (`GPU_QUANTA` to a quantum): sums are exact in any
+Worth is counted in whole quanta of weighted log value, less one for each GPU (`gpu_quanta` to a quantum): sums are exact in any
 order, and among equal values the solution of fewer GPUs is the better one, not a matter of rounding.
 """
 
-from functools import cached_property
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate, chain
+from math import log
 from typing import Final
 
+import numpy as np
+
 from themis_arbiter.core.auction.bid import Bid, Part, Row, Supply
-from themis_arbiter.core.types import CoreError, JobId, Locality, NodeName, RackName
-from themis_arbiter.core.value import value
+from themis_arbiter.core.auction.floor import Counts, Floor
+from themis_arbiter.core.kernels.layout import (
+    ANYWHERE,
+    HEADER,
+    MACHINE,
+    NOBODY,
+    SLOT,
+    SPLIT,
+    SPLIT_RACK,
+    TABLES,
+    WITHIN_RACK,
+    Ints,
+)
+from themis_arbiter.core.types import CoreError, JobId, Locality
 
 LOG_QUANTUM: Final = 1e-10  # log values that differ by less are equal
-GPU_QUANTA: Final = 1 << 14  # more than the GPUs of any supply, so that no number of GPUs outweighs one quantum
+GPU_QUANTA_MIN: Final = 16
 LOG_GAIN_MAX: Final = 64.0  # gains above it count as it: a rho 10^27 times better is no different from 10^28
+WORTH_MAX: Final = float(1 << 60)  # of all apps together, so that no sum overflows; past it, the quantum is coarser
+BIDS_MAX: Final = 1 << 14
+
+PartKey = tuple[int, int, int, tuple[str, ...], tuple[str, ...], JobId | None]
 
 
-@value(frozen=True, slots=True)
-class Need:
-    """`count` more GPUs in multiples of `unit` on a machine, all within one `level`.
+@dataclass(slots=True)
+class Ask:
+    """What a part asks for: a need (NOBODY where nothing beside what it keeps), kept GPUs by slot, and its price keys."""
 
-    `pin` is the index of the slot, machine or rack that they must be in (the job has GPUs there), None where any will
-    do. `caps` limits the GPUs on each machine, None where nothing but the supply does.
-    """
-
-    count: int
-    unit: int
-    level: Locality
-    pin: int | None
-    caps: tuple[int, ...] | None
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether it may be split over machines in any way: only totals count."""
-        return self.level >= Locality.RACK and self.unit == 1 and self.caps is None
-
-
-@value(frozen=True, slots=True)
-class Option:
-    """One row that can win something: `worth` over the zero row, in quanta; `keep` is a mask of GPUs."""
-
-    row: int
-    worth: int
-    gpu_count: int
-    keep: int
-    needs: tuple[int, ...]  # ids of needs, sorted
-
-
-class Floor:
-    """The GPUs on offer by slot, machine and rack; indices follow the order of names and ordinals."""
-
-    def __init__(self, supply: Supply) -> None:
-        if len(supply.gpus) >= GPU_QUANTA:
-            raise CoreError(f"{len(supply.gpus)} GPUs on offer, at most {GPU_QUANTA - 1}")
-        places = supply.topology.places
-        self.supply = supply
-        self.bit = {gpu: k for k, gpu in enumerate(supply.gpus)}
-        self.machines: tuple[NodeName, ...] = tuple(supply.by_machine)
-        self.machine_index = {name: k for k, name in enumerate(self.machines)}
-        home = [places[gpus[0]].rack for gpus in supply.by_machine.values()]
-        self.racks: tuple[RackName, ...] = tuple(sorted(set(home)))
-        self.rack_index = {name: k for k, name in enumerate(self.racks)}
-        self.rack_of = tuple(self.rack_index[rack] for rack in home)
-        self.rack_machines = tuple(tuple(m for m, r in enumerate(self.rack_of) if r == rack) for rack in range(len(self.racks)))
-        cells: dict[tuple[NodeName, int], list[int]] = {}
-        for gpus in supply.by_machine.values():
-            for gpu in gpus:
-                cells.setdefault((places[gpu].machine, places[gpu].slot), []).append(self.bit[gpu])
-        self.cells = tuple(tuple(bits) for bits in cells.values())  # of each slot, by ordinal
-        self.cell_index = {key: k for k, key in enumerate(cells)}
-        self.cell_masks = tuple(sum(1 << b for b in bits) for bits in self.cells)
-        self.cell_machine = tuple(self.machine_index[machine] for machine, _ in cells)
-        self.offered = tuple(len(gpus) for gpus in supply.by_machine.values())  # by machine
-
-    @cached_property
-    def machine_cells(self) -> tuple[tuple[int, ...], ...]:
-        """Slots of each machine."""
-        return tuple(tuple(c for c, m in enumerate(self.cell_machine) if m == machine) for machine in range(len(self.machines)))
-
-    def mask(self, part: Part) -> int:
-        """The GPUs that the part keeps, all of which are on offer."""
-        return sum(1 << self.bit[gpu] for gpu in part.keep)
-
-    def need(self, part: Part) -> Need | None:
-        """What the part needs beside what it keeps; None where that is nothing."""
-        if part.more == 0:
-            return None
-        return Need(part.more, part.unit, part.level, self._pin(part), self._caps(part))
-
-    def is_possible(self, part: Part) -> bool:
-        """Whether the part's named GPUs exist, are on offer where they should be, and leave it a place to grow in."""
-        topology = self.supply.topology
-        if any(gpu not in self.bit for gpu in part.keep) or any(gpu not in topology.places for gpu in part.anchor):
-            return False
-        named = part.anchor + part.keep
-        if topology.locality(named) > part.level:
-            return False
-        is_pinned = bool(named) and part.level < Locality.CLUSTER
-        return part.more == 0 or not is_pinned or self._pin(part) is not None
-
-    def _pin(self, part: Part) -> int | None:
-        named = part.anchor + part.keep
-        if not named or part.level == Locality.CLUSTER:
-            return None
-        home = self.supply.topology.places[named[0]]
-        if part.level == Locality.SLOT:
-            return self.cell_index.get((home.machine, home.slot))
-        if part.level == Locality.MACHINE:
-            return self.machine_index.get(home.machine)
-        return self.rack_index.get(home.rack)
-
-    def _caps(self, part: Part) -> tuple[int, ...] | None:
-        if part.job_id not in self.supply.room:
-            return None
-        whole = [min(n, part.more) // part.unit * part.unit for n in self.offered]
-        room = [self.supply.room_on(part.job_id, name) // part.unit * part.unit for name in self.machines]
-        caps = tuple(min(r, w) for r, w in zip(room, whole, strict=True))
-        return None if caps == tuple(whole) else caps
+    need: int
+    rank: tuple[int, ...]  # of needs, in order of placing
+    keep: tuple[tuple[int, int], ...]
+    keys: tuple[int, ...]
+    pieces: int  # promises that it can take at most
+    owner: int = NOBODY  # the last app seen with it
 
 
 class Market:
-    """All bids against one supply: `options[k]` are the rows of `bids[k]` worth more than its zero row."""
+    """All bids against one supply."""
 
     def __init__(self, bids: tuple[Bid, ...], supply: Supply) -> None:
         self.bids = tuple(sorted(bids, key=lambda bid: bid.app_id))
-        if len({bid.app_id for bid in bids}) != len(bids):
-            raise CoreError("two bids of one app in an auction")
+        if len({bid.app_id for bid in bids}) != len(bids) or len(bids) > BIDS_MAX:
+            raise CoreError(f"two bids of one app in an auction, or more than {BIDS_MAX} bids")
         self.floor = Floor(supply)
-        self.needs: list[Need] = []  # by id
-        self._ids: dict[Need, int] = {}
-        self.options = [self._options(bid) for bid in self.bids]
+        self.gpu_count = len(self.floor.cell_of)
+        self._needs: dict[tuple[int, int, int, int, int], int] = {}
+        self._caps: list[Counts] = []
+        self._caps_of: dict[tuple[JobId, int], int] = {}
+        self._places: list[tuple[int, ...]] = []  # [row][class]
+        self._sets: dict[tuple[tuple[int, ...], ...], tuple[int, int]] = {}
+        self._keys: dict[tuple[int, int, int], int] = {}
+        self._asks: dict[PartKey, Ask | None] = {}
+        self.quantum, self.gpu_quanta = self._units()
+        self.option_rows: list[int] = []  # by option: the row of its bid
+        self.array = self._flatten()
 
-    def need_id(self, need: Need) -> int:
-        """The id of a need; ids follow the order in which needs were first met, bids by app."""
-        found = self._ids.setdefault(need, len(self.needs))
-        if found == len(self.needs):
-            self.needs.append(need)
+    def table(self, array: Sequence[int] | Ints, name: int, count: int) -> list[int]:
+        """The first entries of a table of this market (`array` is its own) or of a state of it."""
+        first = self.array[name]
+        return [int(n) for n in array[first : first + count]]
+
+    # ---- worth
+
+    def _units(self) -> tuple[float, int]:
+        """The quantum of log value, and how many parts of it a GPU is less than one of."""
+        gpu_quanta = max(GPU_QUANTA_MIN, 1 << self.gpu_count.bit_length())
+        most = 0.0
+        for bid in self.bids:
+            least = min(row.rho for row in bid.rows)
+            most += bid.weight * min(max(0.0, log(bid.rows[0].rho) - log(least)), LOG_GAIN_MAX)
+        quantum = LOG_QUANTUM
+        while most / quantum * gpu_quanta > WORTH_MAX:
+            quantum *= 2.0
+        return quantum, gpu_quanta
+
+    # ---- needs, and what prices see of them
+
+    def ask_of(self, part: Part) -> Ask | None:
+        """What a part asks for; None where it is not to be had at all."""
+        job = part.job_id if part.job_id in self.floor.supply.room else None
+        key = (part.more, part.unit, int(part.level), part.keep, part.anchor, job)
+        try:
+            return self._asks[key]
+        except KeyError:
+            found = self._asks[key] = self._new_ask(part)
+            return found
+
+    def _new_ask(self, part: Part) -> Ask | None:
+        floor = self.floor
+        if not floor.is_possible(part):
+            return None
+        keep: dict[int, int] = {}
+        for gpu in part.keep:
+            keep[floor.cell_of[gpu]] = keep.get(floor.cell_of[gpu], 0) + 1
+        keys = []
+        for cell, gpus in keep.items():
+            before = floor.class_of[floor.cell_machine[cell]]
+            keys.append(self._key(((*(0,) * before, gpus),), gpus))
+        if part.more == 0:
+            return Ask(NOBODY, (), tuple(keep.items()), tuple(keys), len(keep))
+        caps = self._caps_row(part)
+        kind = _kind(part, has_caps=caps != NOBODY)
+        named = floor.pin(part)
+        pin = NOBODY if named is None else named
+        rows = self._rows_of(kind, part.unit, pin, caps)
+        if not any(sum(row) >= part.more for row in rows):
+            return None
+        need = self._needs.setdefault((kind, part.more, part.unit, pin, caps), len(self._needs))
+        pieces = part.more // part.unit if kind in (SPLIT, SPLIT_RACK) else 1
+        keys.append(self._key(rows, part.more))
+        rank = (int(pin == NOBODY), kind, -part.unit, -part.more, need)
+        return Ask(need, rank, tuple(keep.items()), tuple(keys), len(keep) + pieces)
+
+    def _caps_row(self, part: Part) -> int:
+        key = part.job_id, part.unit
+        found = self._caps_of.get(key)
+        if found is None:
+            caps = self.floor.caps(part.job_id, part.unit)
+            found = NOBODY if caps is None else len(self._caps)
+            if caps is not None:
+                self._caps.append(caps)
+            self._caps_of[key] = found
         return found
 
-    def part_needs(self, row: Row) -> list[tuple[JobId, int, int | None]]:
-        """Of each part of a possible row: its job, the mask of what it keeps, the id of its need."""
-        found: list[tuple[JobId, int, int | None]] = []
+    def _rows_of(self, kind: int, unit: int, pin: int, caps: int) -> tuple[tuple[int, ...], ...]:
+        """GPUs by class of each different place that would do, for a need of any size."""
+        floor = self.floor
+        classes = len(floor.class_sizes)
+        most = floor.offered if caps == NOBODY else np.minimum(self._caps[caps], floor.offered).tolist()
+        found: set[tuple[int, ...]] = set()
+        if kind == SLOT:
+            for cell in range(len(floor.cells)) if pin == NOBODY else (pin,):
+                machine = floor.cell_machine[cell]
+                found.add((*(0,) * floor.class_of[machine], min(len(floor.cells[cell]), most[machine])))
+        elif kind == MACHINE:
+            for machine in range(len(floor.machines)) if pin == NOBODY else (pin,):
+                found.add((*(0,) * floor.class_of[machine], most[machine]))
+        else:
+            is_racked = kind in (WITHIN_RACK, SPLIT_RACK)
+            scopes = floor.rack_machines if is_racked else [list(range(len(floor.machines)))]
+            for machines in scopes if pin == NOBODY else [floor.rack_machines[pin]]:
+                row = [0] * classes
+                for machine in machines:
+                    row[floor.class_of[machine]] += most[machine] // unit * unit
+                found.add(tuple(row))
+        return tuple(sorted(found))
+
+    def _key(self, rows: tuple[tuple[int, ...], ...], count: int) -> int:
+        """The price key of a need of `count` GPUs at these places."""
+        able = tuple(row for row in rows if sum(row) >= count)
+        span = self._sets.get(able)
+        if span is None:
+            first = len(self._places)
+            for row in able:
+                self._places.append((*row, *(0,) * (len(self.floor.class_sizes) - len(row))))
+            span = self._sets[able] = first, len(self._places)
+        return self._keys.setdefault((count, *span), len(self._keys))
+
+    # ---- options
+
+    def asks_of(self, row: Row) -> list[tuple[Part, Ask]] | None:
+        """The parts of a row in order of placing; None where one is not to be had, or two keep the same GPU."""
+        found: list[tuple[Part, Ask]] = []
         for part in row.parts:
-            need = self.floor.need(part)
-            found.append((part.job_id, self.floor.mask(part), None if need is None else self.need_id(need)))
+            ask = self.ask_of(part)
+            if ask is None:
+                return None
+            found.append((part, ask))
+        if len(found) > 1:
+            kept = [gpu for part, _ in found for gpu in part.keep]
+            if len(set(kept)) != len(kept):
+                return None
+            found.sort(key=lambda one: one[1].rank)
         return found
 
-    def _options(self, bid: Bid) -> list[Option]:
-        """The rows that could be won at all, the best of those that ask for the same; in order of row."""
-        best: dict[tuple[int, tuple[int, ...]], Option] = {}
+    def _options(self, app: int, bid: Bid) -> list[tuple[int, int, int, list[tuple[Part, Ask]]]]:
+        """(worth, GPUs, row, asks) of rows that could be won at all, the best of those that ask for the same."""
+        most = self.gpu_count
+        zero = log(bid.rows[0].rho)
+        best: dict[tuple[int, ...], tuple[int, int, int, list[tuple[Part, Ask]]]] = {}
         for k, row in enumerate(bid.rows):
-            gain = min(row.log_value - bid.rows[0].log_value, LOG_GAIN_MAX)
-            quanta = round(gain / LOG_QUANTUM)
-            if k == 0 or quanta <= 0 or not self._is_possible(row):
+            gpus = 0
+            for part in row.parts:
+                gpus += len(part.keep) + part.more
+            gain = zero - log(row.rho)
+            if gpus == 0 or gpus > most or gain <= 0.0:
                 continue
-            parts = self.part_needs(row)
-            keep = sum(mask for _, mask, _ in parts)
-            needs = tuple(sorted(need for _, _, need in parts if need is not None))
-            option = Option(k, quanta * GPU_QUANTA - row.gpu_count, row.gpu_count, keep, needs)
-            known = best.get((keep, needs))
-            if known is None or option.worth > known.worth:
-                best[keep, needs] = option
-        return sorted(best.values(), key=lambda option: option.row)
+            quanta = round(bid.weight * min(gain, LOG_GAIN_MAX) / self.quantum)
+            asks = self.asks_of(row) if quanta > 0 else None
+            if asks is None:
+                continue
+            worth = quanta * self.gpu_quanta - gpus
+            same = tuple(sorted(id(ask) for _, ask in asks))
+            known = best.get(same)
+            if known is None or worth > known[0]:
+                best[same] = worth, gpus, k, asks
+        return sorted(best.values(), key=lambda one: (-one[0], one[2]))
 
-    def _is_possible(self, row: Row) -> bool:
-        if row.gpu_count > len(self.floor.supply.gpus) or not all(self.floor.is_possible(p) for p in row.parts):
-            return False
-        kept = [gpu for part in row.parts for gpu in part.keep]
-        return len(set(kept)) == len(kept)
+    def _flatten(self) -> list[int]:
+        """The market array (`kernels.layout`)."""
+        lists: dict[str, list[int]] = {name: [] for name in _OPTION_TABLES}
+        start, need_start, keep_start, keys_start, promises = [0], [0], [0], [0], [0]
+        kept_by: dict[str, int] = {}
+        contested: set[str] = set()
+        option_asks: list[list[tuple[Part, Ask]]] = []
+        for app, bid in enumerate(self.bids):
+            most = 0
+            for worth, gpus, row, asks in self._options(app, bid):
+                lists["OPTION_WORTH"].append(worth)
+                lists["OPTION_GPUS"].append(gpus)
+                self.option_rows.append(row)
+                option_asks.append(asks)
+                pieces = 0
+                for part, ask in asks:
+                    pieces += ask.pieces
+                    lists["KEYS"] += ask.keys
+                    if ask.need != NOBODY:
+                        lists["NEEDS"].append(ask.need)
+                    for cell, count in ask.keep:
+                        lists["KEEP_CELL"].append(cell)
+                        lists["KEEP_GPUS"].append(count)
+                    if part.keep and ask.owner != app:
+                        ask.owner = app
+                        contested.update(gpu for gpu in part.keep if kept_by.setdefault(gpu, app) != app)
+                most = max(most, pieces)
+                need_start.append(len(lists["NEEDS"]))
+                keep_start.append(len(lists["KEEP_CELL"]))
+                keys_start.append(len(lists["KEYS"]))
+            start.append(len(self.option_rows))
+            promises.append(most)
+        promises.append(max(promises))
+        lists |= {"OPTION_START": start, "NEED_START": need_start, "KEEP_START": keep_start, "KEYS_START": keys_start}
+        lists |= self._named(contested, option_asks) | self._floor_tables() | self._need_tables()
+        lists["PROMISE_START"] = list(accumulate(promises))
+        lists["EMPTY"], state_starts = self._empty(sum(promises), len(contested))
+        header = [self.gpu_count, len(self.floor.cells), len(self.floor.machines), len(self.floor.rack_machines)]
+        header += [len(self.floor.class_sizes), len(self.bids), len(self.option_rows), len(self._keys), len(lists["EMPTY"])]
+        tables = [lists[name] for name in TABLES]
+        starts = accumulate((len(table) for table in tables[:-1]), initial=HEADER)
+        return [*header, *starts, *state_starts, *chain.from_iterable(tables)]
+
+    def _empty(self, promises: int, contested: int) -> tuple[list[int], list[int]]:
+        """The state in which nobody has anything, and where its tables begin."""
+        floor = self.floor
+        tables = [
+            [len(gpus) for gpus in floor.cells],
+            floor.offered,
+            [sum(floor.offered[m] for m in machines) for machines in floor.rack_machines],
+            [self.gpu_count],
+            [0] * contested,
+            [NOBODY] * len(self.bids),
+            *([0] * promises for _ in range(4)),
+            [0] * (len(self.bids) + 1),
+        ]
+        return list(chain.from_iterable(tables)), list(accumulate((len(table) for table in tables[:-1]), initial=0))
+
+    def _named(self, contested: set[str], option_asks: list[list[tuple[Part, Ask]]]) -> dict[str, list[int]]:
+        """GPUs that options of several apps keep, by option."""
+        if not contested:
+            return {"NAMED_START": [0] * (len(option_asks) + 1), "NAMED": []}
+        index = {gpu: k for k, gpu in enumerate(sorted(contested))}
+        start, named = [0], list[int]()
+        for asks in option_asks:
+            named += [index[gpu] for part, _ in asks for gpu in part.keep if gpu in contested]
+            start.append(len(named))
+        return {"NAMED_START": start, "NAMED": named}
+
+    def _floor_tables(self) -> dict[str, list[int]]:
+        floor = self.floor
+        sizes = [0] * len(floor.class_sizes)
+        for machine, gpus in enumerate(floor.offered):
+            sizes[floor.class_of[machine]] += gpus
+        return {
+            "CELL_MACHINE": floor.cell_machine,
+            "MACHINE_RACK": floor.rack_of,
+            "RACK_START": list(accumulate((len(machines) for machines in floor.rack_machines), initial=0)),
+            "RACK_MACHINE": [m for machines in floor.rack_machines for m in machines],
+            "CLASS_GPUS": sizes,
+        }
+
+    def _need_tables(self) -> dict[str, list[int]]:
+        columns = [list(column) for column in zip(*self._needs, strict=True)] or [[]] * 5
+        keys = [list(column) for column in zip(*self._keys, strict=True)] or [[]] * 3
+        names = ("NEED_KIND", "NEED_COUNT", "NEED_UNIT", "NEED_PIN", "NEED_CAPS", "KEY_COUNT", "KEY_FIRST", "KEY_LAST")
+        return dict(zip(names, (*columns, *keys), strict=True)) | {
+            "CAPS": [n for row in self._caps for n in row.tolist()],
+            "PLACE_GPUS": [n for row in self._places for n in row],
+        }
+
+
+_OPTION_TABLES: Final = ("OPTION_WORTH", "OPTION_GPUS", "NEEDS", "KEEP_CELL", "KEEP_GPUS", "KEYS")
+
+
+def _kind(part: Part, *, has_caps: bool) -> int:
+    if part.level == Locality.SLOT:
+        return SLOT
+    if part.level == Locality.MACHINE:
+        return MACHINE
+    is_plain = part.unit == 1 and not has_caps
+    if part.level == Locality.RACK:
+        return WITHIN_RACK if is_plain else SPLIT_RACK
+    return ANYWHERE if is_plain else SPLIT

@@ -16,13 +16,12 @@ from typing import Final
 
 from themis_arbiter.core.auction.bid import Bid, Part, Payment, Placement, Solution, Supply, Win
 from themis_arbiter.core.auction.exchange import spare_holders
-from themis_arbiter.core.auction.market import LOG_QUANTUM
-from themis_arbiter.core.auction.solver import SOLVER_NODES_MAX, Found, Solver, log_value
+from themis_arbiter.core.auction.solver import SOLVER_NODES_MAX, Found, Solver
 from themis_arbiter.core.settings import Rounding
 from themis_arbiter.core.topology import Topology
 from themis_arbiter.core.types import AppId, GpuId, JobId, NodeName
 
-LEFT_OUT_NODES_MIN: Final = 4_000  # of each search without a winner, so that all of them end in a few times one solve
+LEFT_OUT_NODES_MIN: Final = 400  # of each search without a winner, so that all of them end in a few times one solve
 SHARE_SLACK: Final = 1e-6  # of a GPU: a share that is whole but for rounding is whole
 
 
@@ -62,20 +61,20 @@ def partial_allocation(
     found = solver.solve(nodes_max)
     solution = spare_holders(solver.solution(found), bids, supply)
     rows = {bid.app_id: bid.rows for bid in bids}
-    winners = max(1, len(found.choice))
+    winners = max(1, sum(row > 0 for row in found.rows))
     left_out_nodes = min(nodes_max, max(LEFT_OUT_NODES_MIN, nodes_max // winners))
     left = left_out_nodes_max
     kept: dict[AppId, Placement] = {}
     paid: list[Payment] = []
-    for win in solution.wins:
+    for app, win in enumerate(solution.wins):
         if win.row == 0:
             continue
         low, high = 1.0, 1.0
         if payments and left == 0:
             low = float_info.min
         elif payments:
-            without = solver.solve_without(win.app_id, found, left_out_nodes if left is None else min(left, left_out_nodes))
-            low, high = _share(solver, solution, win.app_id, without)
+            without = solver.solve_without(win.app_id, left_out_nodes if left is None else min(left, left_out_nodes))
+            low, high = _share(solver, found, app, without)
             left = None if left is None else max(0, left - without.work)
         won = sum(len(gpus) for gpus in win.gpus.values())
         parts = rows[win.app_id][win.row].parts
@@ -94,24 +93,17 @@ def partial_allocation(
     )
 
 
-def _share(solver: Solver, solution: Solution, app_id: AppId, without: Found) -> tuple[float, float]:
+def _share(solver: Solver, with_it: Found, app: int, without: Found) -> tuple[float, float]:
     """The bracket of c_i: from what the others could reach at most without i, and from what they were found to reach."""
-    bids = [bid for bid in solver.market.bids if bid.app_id != app_id]
-    with_it = {win.app_id: win.row for win in solution.wins}
+    bids = solver.market.bids
     gain = fsum(
-        _log_value(bid, without.choice[bid.app_id].row if bid.app_id in without.choice else 0)
-        - _log_value(bid, with_it[bid.app_id])
-        for bid in bids
+        bid.weight * (bid.rows[without.rows[k]].log_value - bid.rows[with_it.rows[k]].log_value)
+        for k, bid in enumerate(bids)
+        if k != app
     )
-    high = max(float_info.min, exp(-max(0.0, gain)))
-    if without.is_proved:
-        return high, high
-    unproved = log_value(without.bound - without.worth) + len(bids) * LOG_QUANTUM
-    return max(float_info.min, exp(-max(0.0, gain) - unproved)), high
-
-
-def _log_value(bid: Bid, row: int) -> float:
-    return bid.rows[row].log_value
+    weight = bids[app].weight
+    high = max(float_info.min, exp(-max(0.0, gain) / weight))
+    return max(float_info.min, min(high, exp((-max(0.0, gain) - solver.slack(without)) / weight))), high
 
 
 def keep_share(parts: tuple[Part, ...], win: Win, target: int, gangs: Mapping[JobId, int], topology: Topology) -> Placement:

@@ -2,15 +2,11 @@
 
 Offers go to the worst-off half of the apps with an urgent job (regret above 1.05), at most `BIDDERS_MAX` of them; they are
 sold by partial allocation with hidden payments. What they leave goes out by the guard's rule (mechanism.md, section 6).
-
-An auction costs work that rises steeply with its size, and a round must not hold up a big cluster. So the search is bounded
-in nodes, by the size of the problem; past that the best found counts, and the record says how far from the optimum it may be.
 """
 
 from typing import Final
 
 from themis_arbiter.core.auction.payment import partial_allocation
-from themis_arbiter.core.auction.solver import SOLVER_NODES_MAX
 from themis_arbiter.core.bidding import build_bid
 from themis_arbiter.core.policies.base import Decision, Market, MarketApp
 from themis_arbiter.core.policies.guard import Standing, standing
@@ -20,15 +16,6 @@ from themis_arbiter.core.types import AppId
 
 BIDDERS_MAX: Final = 16  # apps that one auction is held among
 BIDDERS_MIN: Final = 3  # where so many are urgent: a bidder alone is forced into bad places, and two seldom compete
-# Nodes of the search for winners: so many over the GPUs on offer, within these bounds. Most auctions need a few hundred.
-NODES_TIMES_GPUS: Final = 200_000
-NODES_MIN: Final = 4_000
-EXACT_GPUS_MAX: Final = 16  # with more on offer, all payments together may use only as much as the search for winners
-
-
-def nodes_max(gpu_count: int) -> int:
-    """Nodes that the search may use with so many GPUs on offer: on small clusters all that it ever needs."""
-    return min(SOLVER_NODES_MAX, max(NODES_MIN, NODES_TIMES_GPUS // max(1, gpu_count)))
 
 
 class ThemisPolicy:
@@ -38,16 +25,8 @@ class ThemisPolicy:
         """One round."""
         stand = standing(market)
         bids = tuple(build_bid(market, app) for app in bidders(market, stand))
-        nodes = nodes_max(len(market.supply.gpus))
         gangs = {j.job_id: j.gang for app in market.apps for j in app.jobs}
-        outcome = partial_allocation(
-            bids,
-            market.supply,
-            gangs,
-            payments=market.settings.payments,
-            nodes_max=nodes,
-            left_out_nodes_max=nodes if len(market.supply.gpus) > EXACT_GPUS_MAX else None,
-        )
+        outcome = partial_allocation(bids, market.supply, gangs, payments=market.settings.payments)
         hand_out = hand_out_for(market, outcome)
         hand_out.run(in_order(stand.order), choosers=stand.urgent)
         leftovers = hand_out.by_app()

@@ -89,7 +89,7 @@ def machine_bid(k: int) -> Bid:
 def test_a_rival_optimum_that_is_not_proved_leaves_a_bracket() -> None:
     supply = Supply(TOPOLOGY, tuple(sorted(TOPOLOGY.places)))
     bids = tuple(machine_bid(k) for k in range(1, 6))
-    rough = partial_allocation(bids, supply, {}, nodes_max=8).payments
+    rough = partial_allocation(bids, supply, {}, nodes_max=0).payments
     assert any(0 < p.share < p.share_max < 1 for p in rough)
     exact = partial_allocation(bids, supply, {}).payments
     assert len(exact) == 5

@@ -141,8 +141,9 @@ def test_a_budget_of_nothing_still_bounds_the_optimum() -> None:
     bids = tuple(bid(f"a{k}", (k + 1.0, part(f"j{k}", 4, MACHINE))) for k in range(3))
     best = solve(bids, supply())
     none = solve(bids, supply(), nodes_max=0)
-    assert none.welfare < best.welfare <= none.bound
-    assert set(rows_of(none).values()) == {0}
+    assert none.welfare <= best.welfare <= none.bound
+    assert none.work < best.work
+    assert none.gap > 0
 
 
 def test_prices_prove_what_counts_cannot() -> None:

@@ -6,7 +6,6 @@ import pytest
 
 from tests.support.markets import HOUR, NOW_MS, app, cluster, got, job, market, ranks
 from themis_arbiter.core.policies import POLICIES, make_policy
-from themis_arbiter.core.policies.themis import nodes_max
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import CoreError
 
@@ -169,18 +168,3 @@ def test_a_policy_that_does_not_exist_is_named_with_those_that_do() -> None:
 def test_restart_cost_of_nothing_lets_everything_grow() -> None:
     incumbent = app(job("a/1", 9, gang=1, wanted=4, ending=("m0:0",), restart_ms=0))
     assert got(make_policy("srsf").decide(market(FOUR, incumbent))) == {"a/1": 4}
-
-
-def test_the_work_of_an_auction_is_bounded_by_the_gpus_on_offer() -> None:
-    assert [nodes_max(n) for n in (0, 10, 20, 50, 2_048)] == [20_000, 20_000, 10_000, 4_000, 4_000]
-    topology = cluster(*((f"m{k}", f"r{k % 4}", 4) for k in range(24)))
-    gangs = (1, 2, 3, 5, 6, 7)
-    apps = []
-    for k in range(32):
-        gang = [gangs[(k + i) % 6] for i in range(3)]
-        jobs = [job(f"a{k:02}/{i}", 3 + k % 16, gang=g, wanted=3 * g, model="slow") for i, g in enumerate(gang)]
-        apps.append(app(*jobs, t_independent_ms=0.5 * HOUR))
-    record = make_policy("themis").decide(market(topology, *apps)).record
-    assert len(record["bids"]) == 16
-    assert record["work"] <= nodes_max(96) + 1
-    assert record["bound"] >= record["welfare"]

@@ -1,0 +1,83 @@
+"""The GPUs on offer by slot, machine and rack, as indices and counts."""
+
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from themis_arbiter.core.auction.bid import Part, Supply
+from themis_arbiter.core.types import CoreError, GpuId, JobId, Locality, NodeName
+
+GPUS_MAX: Final = 1 << 15  # on offer at once
+
+Counts = npt.NDArray[np.int64]
+
+
+class Floor:
+    """Indices follow the order of names and ordinals. Machines with equally many GPUs on offer are one class."""
+
+    def __init__(self, supply: Supply) -> None:
+        if len(supply.gpus) >= GPUS_MAX:
+            raise CoreError(f"{len(supply.gpus)} GPUs on offer, at most {GPUS_MAX - 1}")
+        places = supply.topology.places
+        self.supply = supply
+        self.machines: tuple[NodeName, ...] = tuple(supply.by_machine)
+        self.machine_index = {name: k for k, name in enumerate(self.machines)}
+        home = [places[gpus[0]].rack for gpus in supply.by_machine.values()]
+        self.rack_index = {name: k for k, name in enumerate(sorted(set(home)))}
+        self.rack_of = [self.rack_index[rack] for rack in home]
+        self.cells: list[list[GpuId]] = []  # of each slot, by ordinal
+        self.cell_machine: list[int] = []
+        self.cell_index: dict[tuple[NodeName, int], int] = {}
+        self.cell_of: dict[GpuId, int] = {}
+        for machine, (name, gpus) in enumerate(supply.by_machine.items()):
+            for gpu in gpus:
+                key = name, places[gpu].slot
+                cell = self.cell_index.get(key)
+                if cell is None:
+                    cell = self.cell_index[key] = len(self.cells)
+                    self.cells.append([])
+                    self.cell_machine.append(machine)
+                self.cells[cell].append(gpu)
+                self.cell_of[gpu] = cell
+        self.offered = [len(gpus) for gpus in supply.by_machine.values()]
+        sizes = sorted(set(self.offered))
+        self.class_sizes = sizes
+        index = {size: k for k, size in enumerate(sizes)}
+        self.class_of = [index[n] for n in self.offered]
+        self.rack_machines: list[list[int]] = [[] for _ in self.rack_index]
+        for machine, rack in enumerate(self.rack_of):
+            self.rack_machines[rack].append(machine)
+
+    def is_possible(self, part: Part) -> bool:
+        """Whether the part's named GPUs exist, are on offer where they should be, and leave it a place to grow in."""
+        topology = self.supply.topology
+        if any(gpu not in self.cell_of for gpu in part.keep) or any(gpu not in topology.places for gpu in part.anchor):
+            return False
+        named = part.anchor + part.keep
+        if named and topology.locality(named) > part.level:
+            return False
+        is_pinned = bool(named) and part.level < Locality.CLUSTER
+        return part.more == 0 or not is_pinned or self.pin(part) is not None
+
+    def pin(self, part: Part) -> int | None:
+        """The slot, machine or rack that the part must be in because it has GPUs there; None where any will do."""
+        named = part.anchor or part.keep
+        if not named or part.level == Locality.CLUSTER:
+            return None
+        home = self.supply.topology.places[named[0]]
+        if part.level == Locality.SLOT:
+            return self.cell_index.get((home.machine, home.slot))
+        if part.level == Locality.MACHINE:
+            return self.machine_index.get(home.machine)
+        return self.rack_index.get(home.rack)
+
+    def caps(self, job_id: JobId, unit: int) -> Counts | None:
+        """The most GPUs, in whole units, that the job has room for on each machine; None where the supply is the limit."""
+        room = self.supply.room.get(job_id)
+        if room is None:
+            return None
+        offered = np.array(self.offered, dtype=np.int64)
+        limits = np.array([room.get(name, n) for name, n in zip(self.machines, self.offered, strict=True)], dtype=np.int64)
+        caps = np.maximum(limits, 0) // unit * unit
+        return None if bool((caps >= offered // unit * unit).all()) else caps

@@ -1,0 +1,272 @@
+"""The exact finish: a search over what can still beat the best found, with bounds from prices and counts together.
+
+Prices pi say by how much each option falls short of its app's best (its regret); an allocation better than the best found
+has no option whose regret reaches the gap, so all others are dropped. What remains is searched depth first. Its bound: with
+the part of the prices that all classes share taken off (that part only says that GPUs are few, which counts say better), a
+table over apps and GPUs holds the most surplus that the apps yet to come can have with so many GPUs.
+
+The core array `c` is what is left to decide, with a header like a market's: apps in the order of the search, their options.
+"""
+
+from typing import Final
+
+from themis_arbiter.core.kernels.greedy import worth_of
+from themis_arbiter.core.kernels.jit import kernel, zeros
+from themis_arbiter.core.kernels.layout import (
+    ANYWHERE,
+    CHOSEN,
+    LEFT,
+    MACHINE,
+    N_APPS,
+    N_GPUS,
+    NEED_COUNT,
+    NEED_KIND,
+    NEED_START,
+    NEEDS,
+    NOBODY,
+    OPTION_GPUS,
+    OPTION_START,
+    SLOT,
+    Ints,
+)
+from themis_arbiter.core.kernels.packing import CANNOT, FITS, UNKNOWN, pack
+from themis_arbiter.core.kernels.placing import clear, release, try_option
+from themis_arbiter.core.kernels.sorting import sorted_by
+
+MINUS: Final = -(1 << 62)  # less than any surplus
+TABLE_STEPS_MAX: Final = 4_000_000  # to fill the table: some milliseconds
+PACK_SHARE: Final = 8  # one search for a packing may use one node in so many
+
+# Header of a core: counts, then where its tables begin.
+MEMBERS, ENTRIES, WIDTH, APPS, START, OPTIONS, MORE, VALUE = range(8)
+# APPS: by position in the search. START: of its entries. By entry: OPTIONS (NOBODY for nothing), MORE (GPUs beyond the fewest
+# that its app takes), VALUE (surplus at prices without their common part). WIDTH: GPUs beyond everybody's fewest.
+CORE_HEADER: Final = 8
+
+
+@kernel
+def best_surpluses(m: Ints, is_in: Ints, surplus: Ints, best: Ints) -> int:
+    """Each app's largest surplus, at least 0; their sum."""
+    total = 0
+    for app in range(m[N_APPS]):
+        best[app] = 0
+        if is_in[app] != 0:
+            for option in range(m[m[OPTION_START] + app], m[m[OPTION_START] + app + 1]):
+                best[app] = max(best[app], surplus[option])
+            total += best[app]
+    return total
+
+
+@kernel
+def _hardness(m: Ints, option: int) -> int:
+    """Rises with how easily an option is placed."""
+    best = (1 << 39) - int(m[m[OPTION_GPUS] + option])
+    for at in range(m[m[NEED_START] + option], m[m[NEED_START] + option + 1]):
+        need = m[m[NEEDS] + at]
+        if m[m[NEED_KIND] + need] in (SLOT, MACHINE):
+            best = min(best, (1 << 30) - m[m[NEED_COUNT] + need])
+        elif m[m[NEED_KIND] + need] != ANYWHERE:
+            best = min(best, (1 << 35) - m[m[NEED_COUNT] + need])
+    return best
+
+
+@kernel
+def core_of(m: Ints, is_in: Ints, surplus: Ints, best: Ints, gap: int, common: int) -> Ints:
+    """Options of regret below the gap; apps with one come first, then those hard to place."""
+    count, members = 0, 0
+    rank = zeros(m[N_APPS])
+    for app in range(m[N_APPS]):
+        rank[app] = 1 << 60
+        if is_in[app] == 0:
+            continue
+        members += 1
+        own, hard = 1 if best[app] < gap else 0, 1 << 40
+        for option in range(m[m[OPTION_START] + app], m[m[OPTION_START] + app + 1]):
+            if best[app] - surplus[option] < gap:
+                own += 1
+                hard = min(hard, _hardness(m, option))
+        count += own
+        rank[app] = hard + (1 << 45 if own > 1 else 0)
+    order = sorted_by(rank)
+    c = zeros(CORE_HEADER + 2 * members + 1 + 3 * count)
+    c[MEMBERS], c[ENTRIES] = members, count
+    c[APPS], c[START] = CORE_HEADER, CORE_HEADER + members
+    c[OPTIONS] = c[START] + members + 1
+    c[MORE], c[VALUE] = c[OPTIONS] + count, c[OPTIONS] + 2 * count
+    k, width, span = 0, m[N_GPUS], 0
+    for at in range(members):
+        app = order[at]
+        c[c[APPS] + at] = app
+        first, least, most = k, 1 << 40, 0
+        for option in range(m[m[OPTION_START] + app], m[m[OPTION_START] + app + 1]):
+            if best[app] - surplus[option] < gap:
+                c[c[OPTIONS] + k], c[c[MORE] + k] = option, m[m[OPTION_GPUS] + option]
+                c[c[VALUE] + k] = surplus[option] + common * m[m[OPTION_GPUS] + option]
+                k += 1
+        if best[app] < gap:
+            c[c[OPTIONS] + k], c[c[MORE] + k], c[c[VALUE] + k] = NOBODY, 0, 0
+            k += 1
+        for entry in range(first, k):
+            least, most = min(least, c[c[MORE] + entry]), max(most, c[c[MORE] + entry])
+        for entry in range(first, k):
+            c[c[MORE] + entry] -= least
+        c[c[START] + at + 1] = k
+        width, span = width - least, span + most - least
+    c[WIDTH] = min(width, span)
+    return c
+
+
+@kernel
+def table_of(c: Ints) -> Ints:
+    """[position][GPUs beyond everybody's fewest] -> the most value of the apps from there on."""
+    members, size = c[MEMBERS], c[WIDTH] + 1
+    table = zeros((members + 1) * size)
+    for at in range(members - 1, -1, -1):
+        after, row = (at + 1) * size, at * size
+        for k in range(size):
+            table[row + k] = MINUS
+        for entry in range(c[c[START] + at], c[c[START] + at + 1]):
+            more, value = c[c[MORE] + entry], c[c[VALUE] + entry]
+            for k in range(size - more):
+                table[row + more + k] = max(table[row + more + k], table[after + k] + value)
+    return table
+
+
+@kernel
+def finish(
+    m: Ints,
+    best: Ints,
+    trial: Ints,
+    spare: Ints,
+    is_in: Ints,
+    surplus: Ints,
+    base: int,
+    common: int,
+    worth: int,
+    nodes_max: int,
+) -> tuple[int, int, int]:
+    """Improve the state `best`, worth `worth`; what it is worth then, the certified bound, and the nodes used.
+
+    `surplus` and `base` (what all GPUs cost) are at prices of which every class has `common` at least.
+    """
+    most = zeros(m[N_APPS])
+    bound = base + best_surpluses(m, is_in, surplus, most)
+    if bound <= worth:
+        return worth, worth, 0
+    c = core_of(m, is_in, surplus, most, bound - worth, common)
+    # Nobody left, an app without a choice, or too many GPUs in the least of choices: nothing better exists.
+    if c[MEMBERS] == 0 or c[WIDTH] < 0:
+        return worth, worth, 0
+    if c[ENTRIES] * (c[WIDTH] + 1) > TABLE_STEPS_MAX:
+        return worth, bound, 0
+    table = table_of(c)
+    offset = base - common * m[N_GPUS]
+    bound = min(bound, offset + table[c[WIDTH]])
+    if bound <= worth:
+        return worth, worth, 0
+    return _search(m, best, trial, spare, c, table, offset, worth, bound, nodes_max)
+
+
+@kernel
+def _fill_level(
+    c: Ints, table: Ints, at: int, left: int, value: int, worth: int, entries: Ints, bounds: Ints, first: int
+) -> int:
+    """Entries of one app whose bound beats `worth`, the best bound first, from `first` on; how many."""
+    count, size = 0, c[WIDTH] + 1
+    for entry in range(c[c[START] + at], c[c[START] + at + 1]):
+        rest = left - c[c[MORE] + entry]
+        if rest < 0:
+            continue
+        bound = value + c[c[VALUE] + entry] + table[(at + 1) * size + rest]
+        if bound <= worth:
+            continue
+        k = first + count
+        while k > first and bounds[k - 1] < bound:
+            bounds[k], entries[k] = bounds[k - 1], entries[k - 1]
+            k -= 1
+        bounds[k], entries[k] = bound, entry
+        count += 1
+    return count
+
+
+@kernel
+def _place(m: Ints, trial: Ints, spare: Ints, app: int, option: int, nodes_max: int, spent: Ints) -> int:
+    """Add an option to what is placed, everything placed anew if need be; FITS, CANNOT or UNKNOWN."""
+    if try_option(m, trial, app, option):
+        return FITS
+    if m[m[OPTION_GPUS] + option] > trial[m[LEFT]]:
+        return CANNOT
+    trial[m[CHOSEN] + app] = option
+    fit = pack(m, spare, trial, nodes_max, spent)
+    trial[m[CHOSEN] + app] = NOBODY
+    if fit == FITS:
+        trial[:] = spare
+    return fit
+
+
+@kernel
+def _search(
+    m: Ints,
+    best: Ints,
+    trial: Ints,
+    spare: Ints,
+    c: Ints,
+    table: Ints,
+    offset: int,
+    worth: int,
+    bound: int,
+    nodes_max: int,
+) -> tuple[int, int, int]:
+    """Depth-first search over the core."""
+    members, widest = c[MEMBERS], 1
+    for at in range(members):
+        widest = max(widest, c[c[START] + at + 1] - c[c[START] + at])
+    entries, bounds = zeros(members * widest), zeros(members * widest)
+    count, tried = zeros(members), zeros(members)
+    left, value = zeros(members + 1), zeros(members + 1)
+    spent = zeros(1)
+    left[0], value[0] = c[WIDTH], offset
+    clear(m, trial)
+    depth, unexplored = 0, worth
+    count[0] = _fill_level(c, table, 0, left[0], offset, worth, entries, bounds, 0)
+    while depth >= 0:
+        app, first = c[c[APPS] + depth], depth * widest
+        if trial[m[CHOSEN] + app] != NOBODY:
+            release(m, trial, app)
+        if tried[depth] == count[depth] or bounds[first + tried[depth]] <= worth:
+            depth -= 1
+            continue
+        if spent[0] >= nodes_max:
+            unexplored = max(unexplored, _open_bound(count, tried, bounds, depth, widest))
+            break
+        entry, reach = entries[first + tried[depth]], bounds[first + tried[depth]]
+        tried[depth] += 1
+        spent[0] += 1
+        option = c[c[OPTIONS] + entry]
+        if option != NOBODY:
+            fit = _place(m, trial, spare, app, option, nodes_max // PACK_SHARE, spent)
+            if fit != FITS:
+                unexplored = max(unexplored, reach) if fit == UNKNOWN else unexplored
+                continue
+        if depth == members - 1:
+            total = worth_of(m, trial)
+            if total > worth:
+                worth = total
+                best[:] = trial
+            continue
+        left[depth + 1] = left[depth] - c[c[MORE] + entry]
+        value[depth + 1] = value[depth] + c[c[VALUE] + entry]
+        depth += 1
+        tried[depth], first = 0, depth * widest
+        count[depth] = _fill_level(c, table, depth, left[depth], value[depth], worth, entries, bounds, first)
+    return worth, min(bound, max(unexplored, worth)), spent[0]
+
+
+@kernel
+def _open_bound(count: Ints, tried: Ints, bounds: Ints, depth: int, widest: int) -> int:
+    """The best bound of all branches not entered."""
+    best = MINUS
+    for level in range(depth + 1):
+        if tried[level] < count[level]:
+            best = max(best, bounds[level * widest + tried[level]])
+    return best

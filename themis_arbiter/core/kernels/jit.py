@@ -1,0 +1,108 @@
+"""Kernels as Python and as machine code: one source, two sets of functions.
+
+`kernel` leaves a function as it is and writes it down. `compiled` makes a twin of everything written down, in copies of its
+modules' names where twins call twins, and hands that to numba; neither fast-math nor threads, both would change results.
+Compiling takes a minute, so it is done by `build` only; `loaded` takes what `build` left on the disk, or nothing.
+
+numba finds machine code on the disk by the file of the function that Python calls, and would not notice a change of what that
+calls in other files. So the code of all kernels and the constants that they read make a version, which `entry` puts where
+numba's index sees it.
+"""
+
+from collections.abc import Callable
+from hashlib import blake2b
+from types import FunctionType
+from typing import Any, Final, TypeVar
+
+import numpy as np
+
+from themis_arbiter.core.kernels.layout import Ints
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_KERNELS: Final[list[FunctionType]] = []
+
+
+def kernel(function: Function) -> Function:
+    """Write a function down as a kernel; kernels call kernels, numpy, and nothing else."""
+    assert isinstance(function, FunctionType)
+    _KERNELS.append(function)
+    return function
+
+
+def entry(make: Callable[[int], Function]) -> Function:
+    """What `make` makes of the version of all kernels so far: the kernel that Python calls, by whole numbers and arrays."""
+    return kernel(make(_version()))
+
+
+def _version() -> int:
+    seen = blake2b(digest_size=7)
+    for function in _KERNELS:
+        code = function.__code__
+        named = [(name, function.__globals__.get(name)) for name in code.co_names]
+        constants = [(name, value) for name, value in named if isinstance(value, int | float | tuple | str)]
+        seen.update(repr((code.co_name, code.co_code, code.co_consts, code.co_names, constants)).encode())
+    return int.from_bytes(seen.digest(), "big") + 1
+
+
+@kernel
+def zeros(count: int) -> Ints:
+    """So many zeros: an array where compiled, a list, which Python reads faster, where not."""
+    return [0] * count  # type: ignore[return-value]
+
+
+def _array_of_zeros(count: int) -> Ints:
+    return np.zeros(count, dtype=np.int64)
+
+
+def compiled(function: FunctionType) -> Any | None:
+    """The twin of a kernel that `entry` made, not compiled yet; None without numba or with NUMBA_DISABLE_JIT=1."""
+    try:
+        from numba import config, njit
+    except ImportError:
+        return None
+    if config.DISABLE_JIT:
+        return None
+    names: dict[int, dict[str, Any]] = {}  # by module: its names, kernels replaced by twins
+    twins: dict[FunctionType, Any] = {}
+    for one in _KERNELS:
+        module = names.setdefault(id(one.__globals__), dict(one.__globals__))
+        code = _array_of_zeros.__code__ if one is zeros else one.__code__
+        twin = FunctionType(code, module, one.__name__, one.__defaults__, one.__closure__)
+        if one is function:
+            twins[one] = njit(cache=True)(twin)
+        else:
+            twins[one] = njit(no_cpython_wrapper=True, no_cfunc_wrapper=True)(twin)
+    for module in names.values():
+        for name, value in module.items():
+            if isinstance(value, FunctionType) and value in twins:
+                module[name] = twins[value]
+    return twins[function]
+
+
+def loaded(function: FunctionType, arrays: int, numbers: int) -> Any | None:
+    """The twin that takes so many arrays and then so many whole numbers, if its machine code is on the disk."""
+    twin = compiled(function)
+    if twin is None:
+        return None
+    signature = _signature(arrays, numbers)
+    # numba offers no other way to ask whether it would have to compile.
+    if twin._cache.load_overload(signature, twin.targetctx) is None:
+        return None
+    twin.compile(signature)
+    return twin
+
+
+def build(function: FunctionType, arrays: int, numbers: int) -> bool:
+    """Put the twin's machine code on the disk where it is not there yet; whether it can be had."""
+    twin = compiled(function)
+    if twin is None:
+        return False
+    twin.compile(_signature(arrays, numbers))
+    return True
+
+
+def _signature(arrays: int, numbers: int) -> tuple[Any, ...]:
+    from numba import int64
+
+    return (int64[::1],) * arrays + (int64,) * numbers
