@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
 from themis_arbiter.core.topology import Machine, Topology
+from themis_arbiter.core.types import NodeName
 from themis_arbiter.sim.trace import TraceError, read_text
 
 FILE_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -15,10 +17,32 @@ GPUS_MAX: Final = 1_000_000  # of a cluster
 MACHINES_MAX: Final = 200_000
 
 RACK_KEYS: Final = frozenset({"name", "count", "machines"})
-MACHINE_KEYS: Final = frozenset({"name", "count", "gpus", "gpus_per_slot", "gpu_type"})
+MACHINE_KEYS: Final = frozenset({"name", "count", "gpus", "gpus_per_slot", "gpu_type", "cpu", "memory_gb"})
+AMOUNT_MAX: Final = 1e6  # of CPUs, and of gigabytes, of a machine
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """What machines have beside GPUs; None where the file does not say."""
+
+    cpu: float | None = None
+    memory_gb: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster file: where GPUs are, and what each machine has beside them."""
+
+    topology: Topology
+    capacity: Mapping[NodeName, Capacity]
 
 
 def read_cluster(path: Path) -> Topology:
+    """Where the GPUs of the cluster in `path` are. Errors: TraceError, one line."""
+    return read_whole_cluster(path).topology
+
+
+def read_whole_cluster(path: Path) -> Cluster:
     """The cluster in `path`. Errors: TraceError, one line."""
     text = read_text(path, FILE_BYTES_MAX)
     try:
@@ -30,20 +54,25 @@ def read_cluster(path: Path) -> Topology:
             short = " ".join(str(problem).split())
             raise TraceError(f"{path}: neither JSON nor YAML: {short}; put it right") from None
     machines: dict[str, Machine] = {}
+    capacity: dict[NodeName, Capacity] = {}
     gpus = 0
-    for machine in _machines(document, path):
+    for machine, beside in _machines(document, path):
         if machine.name in machines:
             raise TraceError(f"{path}: two machines are called {machine.name}; give each a name of its own, or none")
         machines[machine.name] = machine
+        capacity[machine.name] = beside
         gpus += machine.gpus
         if gpus > GPUS_MAX or len(machines) > MACHINES_MAX:
             raise TraceError(f"{path}: more than {GPUS_MAX} GPUs or {MACHINES_MAX} machines; write a smaller cluster")
     if gpus == 0:
         raise TraceError(f"{path}: the cluster has no GPU; give some machine `gpus`")
-    return Topology(tuple(machines.values()))
+    for name in ("cpu", "memory_gb"):
+        if len({getattr(beside, name) is None for beside in capacity.values()}) > 1:
+            raise TraceError(f"{path}: some machines have `{name}` and some do not; give it to all or to none")
+    return Cluster(Topology(tuple(machines.values())), capacity)
 
 
-def _machines(document: Any, path: Path) -> Iterator[Machine]:
+def _machines(document: Any, path: Path) -> Iterator[tuple[Machine, Capacity]]:
     if not isinstance(document, dict):
         raise TraceError(f"{path}: must be a mapping with `racks`; see the cluster format")
     rack_no = 0
@@ -57,15 +86,17 @@ def _machines(document: Any, path: Path) -> Iterator[Machine]:
             for machine in _list(rack, "machines", path, what):
                 what_machine = f"machine {machine_no} of {what}"
                 _check_keys(machine, MACHINE_KEYS, path, what_machine)
+                beside = Capacity(*(_amount(machine, key, path, what_machine) for key in ("cpu", "memory_gb")))
                 for _ in range(_whole(machine, "count", 1, 1, path, what_machine)):
                     count = _whole(machine, "gpus", None, 0, path, what_machine)
-                    yield Machine(
+                    made = Machine(
                         name=_name(machine, f"{rack_name}m{machine_no}"),
                         rack=rack_name,
                         gpus=count,
                         gpus_per_slot=_whole(machine, "gpus_per_slot", count or 1, 1, path, what_machine),
                         gpu_type=str(machine.get("gpu_type") or ""),
                     )
+                    yield made, beside
                     machine_no += 1
 
 
@@ -80,6 +111,15 @@ def _check_keys(holder: Mapping[str, Any], known: frozenset[str], path: Path, wh
     unknown = sorted(str(k) for k in holder.keys() - known)
     if unknown:
         raise TraceError(f"{path}: {what}: unknown {', '.join(unknown)}; there are {', '.join(sorted(known))}")
+
+
+def _amount(holder: Mapping[str, Any], key: str, path: Path, what: str) -> float | None:
+    value = holder.get(key)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= AMOUNT_MAX:
+        raise TraceError(f"{path}: {what}: `{key}` must be a number above 0, at most {AMOUNT_MAX:g}, not {value!r:.60}")
+    return float(value)
 
 
 def _whole(holder: Mapping[str, Any], key: str, default: int | None, least: int, path: Path, what: str) -> int:

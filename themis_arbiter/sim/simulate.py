@@ -17,13 +17,15 @@ from themis_arbiter.core.machine import Arbiter
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.speedup import NO_SLOWDOWN, SlowdownModel, Slowdowns
 from themis_arbiter.core.topology import Topology
-from themis_arbiter.core.types import AppId, CoreError, Millis
+from themis_arbiter.core.types import AppId, CoreError, Millis, NodeName
 from themis_arbiter.engine.driver import Driver
 from themis_arbiter.engine.recovery import take_over
 from themis_arbiter.engine.timers import TimerTable
 from themis_arbiter.ports import Journal
+from themis_arbiter.sim.clusterfile import Capacity
 from themis_arbiter.sim.ledger_rows import RoundsObserver
 from themis_arbiter.sim.sim_jobs import Declaration, Physics, SimulatedJob, ceil_ms, engine_ids
+from themis_arbiter.sim.stock import Stock
 from themis_arbiter.sim.trace import Trace, TraceError, TraceJob
 from themis_arbiter.sim.world import START_ID, TraceCluster
 
@@ -50,6 +52,7 @@ class Inputs:
     trace: Trace
     topology: Topology
     slowdowns: SlowdownModel
+    capacity: Mapping[NodeName, Capacity] = field(default_factory=dict)  # of machines, beside GPUs; absent: plenty
     settings: Settings  # `slowdowns` in it is replaced by what is declared
     seed: int = 0
     weights: Mapping[AppId, float] | None = None
@@ -104,15 +107,16 @@ def replay(
 
     Errors: TraceError, CoreError (a defect), the journal's.
     """
-    fitting = [j for j in inputs.trace.jobs if j.gang <= inputs.topology.gpu_count]
-    rejected = tuple(j for j in inputs.trace.jobs if j.gang > inputs.topology.gpu_count)
+    stock = Stock(inputs.topology, inputs.capacity)
+    fitting = [j for j in inputs.trace.jobs if j.gang <= stock.room(j)]
+    rejected = tuple(j for j in inputs.trace.jobs if j.gang > stock.room(j))
     if not fitting:
         raise TraceError(f"no job of the trace fits the cluster's {inputs.topology.gpu_count} GPUs; name a larger cluster")
     jobs, settings, weights = prepare(inputs, fitting)
     physics = Physics(inputs.topology, inputs.slowdowns, settings.restart_cost_ms)
     journal = open_journal(settings)
     try:
-        run = _Run(TraceCluster(physics, jobs), settings, records, journal, is_checked=is_checked)
+        run = _Run(TraceCluster(physics, jobs, stock), settings, records, journal, is_checked=is_checked)
         started = time.perf_counter()
         run.go(progress)
     finally:

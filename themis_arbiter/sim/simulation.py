@@ -11,9 +11,9 @@ from themis_arbiter.adapters.journal import FileJournal
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.speedup import SlowdownModel
 from themis_arbiter.core.topology import Topology
-from themis_arbiter.core.types import AppId
+from themis_arbiter.core.types import AppId, NodeName
 from themis_arbiter.ports import Journal
-from themis_arbiter.sim.clusterfile import read_cluster
+from themis_arbiter.sim.clusterfile import Capacity, read_whole_cluster
 from themis_arbiter.sim.figures import AppFigures, app_figures, nearest_rank, summary
 from themis_arbiter.sim.outputs import ROUNDS, write_run
 from themis_arbiter.sim.setkeys import make_settings
@@ -60,6 +60,7 @@ class Loaded:
     topology: Topology
     slowdowns: SlowdownModel
     weights: dict[AppId, float] | None
+    capacity: Mapping[NodeName, Capacity] = field(default_factory=dict)
 
 
 def load(request: Request, tell: Tell) -> Loaded:
@@ -72,7 +73,7 @@ def load(request: Request, tell: Tell) -> Loaded:
         if told <= BAD_ROWS_TOLD_MAX:
             tell(line)
 
-    topology = read_cluster(request.cluster)
+    cluster = read_whole_cluster(request.cluster)
     trace = read_trace(request.trace, strict=request.is_strict, tell=tell_bad_row)
     if told > BAD_ROWS_TOLD_MAX:
         tell(f"{request.trace}: and {told - BAD_ROWS_TOLD_MAX} more bad rows")
@@ -89,7 +90,7 @@ def load(request: Request, tell: Tell) -> Loaded:
             names = ", ".join(ascii(name)[:60] for name in unknown[:5])
             raise TraceError(f"{request.trace}: models not in {request.models}: {names}; add their rows")
     weights = read_shares(request.shares, trace.apps()) if request.shares is not None else None
-    return Loaded(trace, topology, slowdowns, weights)
+    return Loaded(trace, cluster.topology, slowdowns, weights, cluster.capacity)
 
 
 def simulate(request: Request, loaded: Loaded, folder: Path, progress: Tell | None = None) -> dict[str, Any]:
@@ -106,6 +107,7 @@ def simulate(request: Request, loaded: Loaded, folder: Path, progress: Tell | No
         trace=loaded.trace,
         topology=loaded.topology,
         slowdowns=loaded.slowdowns,
+        capacity=loaded.capacity,
         settings=settings,
         seed=request.seed,
         weights=loaded.weights,

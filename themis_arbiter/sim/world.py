@@ -12,15 +12,15 @@ from math import ceil
 from typing import Final
 
 from themis_arbiter.core.effects import GrantGpus, RequestDrain, SyncLeases, TellJob, WithdrawLeases
-from themis_arbiter.core.events import ContainerReport, JobReport, NodeReport, RmReported
+from themis_arbiter.core.events import ContainerReport, JobReport, RmReported
 from themis_arbiter.core.types import CoreError, GpuId, JobId, LeaseId, Millis, RoundNo
 from themis_arbiter.sim.sim_jobs import Physics, SimulatedJob
+from themis_arbiter.sim.stock import Stock
 
 START_ID: Final = "sim"
 DONE: Final = 0  # exit statuses of containers, as YARN has them
 PREEMPTED: Final = -102
 BY_MASTER: Final = -105
-PLENTY: Final = 1 << 40  # memory and CPU of a node: a trace says nothing of them that would bind
 
 
 class _What(IntEnum):
@@ -32,9 +32,10 @@ class _What(IntEnum):
 class TraceCluster:
     """Nodes and jobs; see the module's text. Times are milliseconds from the trace's zero."""
 
-    def __init__(self, physics: Physics, jobs: Sequence[SimulatedJob]) -> None:
-        """`jobs` in order of arrival."""
+    def __init__(self, physics: Physics, jobs: Sequence[SimulatedJob], stock: Stock | None = None) -> None:
+        """`jobs` in order of arrival; `stock` is the machines' CPU and memory, None: plenty."""
         self.physics = physics
+        self._stock: Final = stock if stock is not None else Stock(physics.topology, {})
         self.jobs: Final = {job.job_id: job for job in jobs}
         self.arrived = self.finished = 0
         self._holder: dict[LeaseId, tuple[SimulatedJob, GpuId]] = {}  # live containers
@@ -87,6 +88,7 @@ class TraceCluster:
             job.kept[lease.gpu] = lease.lease_id
             job.grant = (lease.grant_id, lease.round_no)
             self._holder[lease.lease_id] = self._started[lease.lease_id] = (job, lease.gpu)
+            self._stock.use(lease.gpu, job.spec, +1)
             self._touch(job)
 
     def drain(self, effect: RequestDrain) -> None:
@@ -152,6 +154,7 @@ class TraceCluster:
             self._give_up_surplus(self._by_index[index])
         if not (self._changed or self._started or self._ended or self._owes_seq):
             return None
+        nodes = self._stock.changes()
         jobs = tuple(self._job_report(self._by_index[index]) for index in sorted(self._changed))
         started = tuple(_container(i, *at) for i, at in self._started.items())
         ended = tuple(_container(i, *at) for i, at in self._ended.items())
@@ -159,27 +162,18 @@ class TraceCluster:
         self._started.clear()
         self._ended.clear()
         self._owes_seq = False
-        return RmReported(at_ms=now_ms, start_id=START_ID, update_seq=self._seq, jobs=jobs, containers=ended + started)
+        return RmReported(
+            at_ms=now_ms, start_id=START_ID, update_seq=self._seq, nodes=nodes, jobs=jobs, containers=ended + started
+        )
 
     def full_report(self, now_ms: Millis) -> RmReported:
         """The cluster before its first job."""
-        nodes = tuple(
-            NodeReport(
-                node=m.name,
-                rack=m.rack,
-                gpus=m.gpus,
-                gpus_per_slot=m.gpus_per_slot,
-                gpu_type=m.gpu_type,
-                memory_free_mb=PLENTY,
-                vcores_free=PLENTY,
-            )
-            for m in self.physics.topology.machines
-        )
         self._owes_seq = False
-        return RmReported(at_ms=now_ms, start_id=START_ID, is_full=True, update_seq=self._seq, nodes=nodes)
+        return RmReported(at_ms=now_ms, start_id=START_ID, is_full=True, update_seq=self._seq, nodes=self._stock.reports())
 
     def _job_report(self, job: SimulatedJob) -> JobReport:
         is_finished = job.finish_ms is not None
+        memory_mb, millicores = self._stock.need(job.spec)
         return JobReport(
             app_id=job.spec.app_id,
             job_id=job.job_id,
@@ -192,6 +186,8 @@ class TraceCluster:
             max_gpus=job.told.max_gpus,
             work=job.told.work,
             weight=job.weight,
+            memory_mb=memory_mb,
+            vcores=millicores,
             on_lease_end=job.spec.on_lease_end,
             loss_curve=job.spec.loss_curve,
             is_finished=is_finished,
@@ -228,6 +224,7 @@ class TraceCluster:
 
     def _end(self, lease_id: LeaseId, job: SimulatedJob, gpu: GpuId, status: int) -> None:
         del self._holder[lease_id]
+        self._stock.use(gpu, job.spec, -1)
         if self._started.pop(lease_id, None) is None:
             self._ended[lease_id] = (job, gpu, status)
         else:
