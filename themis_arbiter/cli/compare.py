@@ -9,7 +9,9 @@ from typing import Any
 import click
 
 from themis_arbiter.cli.failures import WrongUse
+from themis_arbiter.cli.parameters import inputs_named
 from themis_arbiter.cli.simulate import (
+    INPUTS,
     SHOWN,
     named,
     policy_names,
@@ -67,12 +69,18 @@ def _run(
     **flags: Any,
 ) -> None:
     from themis_arbiter.sim import compare as comparing
+    from themis_arbiter.sim.run_folder import check_apart, check_ours, clear
     from themis_arbiter.sim.simulation import load
 
     chosen: Sequence[int] = seeds or (flags["seed"],)
-    with problems_told(out):
+    folders = [comparing.folder_of(out, policy, seed, chosen) for policy in policies for seed in chosen]
+    with problems_told(out, folders):
         first = request_of(policies[0], **flags)
         requests = [replace(first, seed=s, trace=Path(str(first.trace).replace(SEED_MARK, str(s)))) for s in chosen]
+        for request in requests:
+            check_apart([out, *folders], inputs_named({**flags, "trace": request.trace}, INPUTS))
+        for folder in (out, *folders):
+            check_ours(folder)
         is_one_trace = len({r.trace for r in requests}) == 1
         loads = [load(requests[0], tell)] * len(requests) if is_one_trace else [load(r, tell) for r in requests]
         cases = [
@@ -84,6 +92,8 @@ def _run(
             for policy in policies
             for request, loaded in zip(requests, loads, strict=True)
         ]
+        for folder in (out, *folders):
+            clear(folder)
         summaries = comparing.compare(cases, tell, jobs)
         runs = {p: summaries[k * len(chosen) : (k + 1) * len(chosen)] for k, p in enumerate(policies)}
         found = comparing.intervals(runs)

@@ -7,6 +7,7 @@ import click
 DONE: Final = 0
 NOT_SO: Final = 1  # the thing asked for is not so
 WRONG_USE: Final = 2  # wrong use or unreadable input
+INTERRUPTED: Final = 130  # 128 + SIGINT, as shells count
 
 
 class NotSo(click.ClickException):
@@ -19,3 +20,9 @@ class WrongUse(click.ClickException):
     """Wrong use or unreadable input: exit 2."""
 
     exit_code = WRONG_USE
+
+
+class Interrupted(click.ClickException):
+    """Somebody pressed Ctrl-C: exit 130; the message says what is kept and how to go on."""
+
+    exit_code = INTERRUPTED

@@ -4,7 +4,6 @@ import contextlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import Final
 
 # gRPC's C core logs to stderr on its own; what matters of that arrives as errors. Set before its first import.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -13,9 +12,7 @@ import click
 
 from themis_arbiter import __version__
 from themis_arbiter.cli import admin, compare, listing, processes, replay, simulate, sweep, trace
-from themis_arbiter.cli.failures import DONE, NOT_SO
-
-INTERRUPTED: Final = 130  # 128 + SIGINT, as shells count
+from themis_arbiter.cli.failures import DONE, INTERRUPTED, NOT_SO
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -9,8 +9,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from themis_arbiter.cli.failures import NotSo, WrongUse
+from themis_arbiter.cli.failures import Interrupted, NotSo, WrongUse
 from themis_arbiter.cli.options import JSON_OPTION
+from themis_arbiter.cli.parameters import Finite, ResultFolder, inputs_named
 from themis_arbiter.cli.tables import print_table
 from themis_arbiter.core.policies import POLICIES
 from themis_arbiter.core.speedup import NO_SLOWDOWN, SlowdownModel
@@ -30,6 +31,7 @@ SHOWN: Final = (
     ("wall_s", "WALL S", 1),
 )
 PATH: Final = click.Path(path_type=Path)
+INPUTS: Final = ("trace", "cluster", "models", "shares")  # flags that name files to read
 
 
 def policy_names(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
@@ -61,15 +63,13 @@ def _misreport(text: str) -> tuple[str, str, float]:
 
 def shared_options(command: F) -> F:
     """The options that both verbs have."""
-    seconds = click.FloatRange(min=0.0)
+    seconds = Finite(min=0.0)
     options = (
         click.option("--trace", required=False, type=PATH, help="Trace (CSV)."),
         click.option("--cluster", type=PATH, help="Cluster (YAML or JSON)."),
         click.option("--models", type=PATH, help="Slowdowns by model (CSV); without: no slowdown."),
-        click.option(
-            "--lease", "lease_s", type=click.FloatRange(min=0.0, min_open=True), help="Seconds; default: the policy's."
-        ),
-        click.option("--fairness-knob", type=click.FloatRange(0.0, 1.0), help="f of the `paper` policy."),
+        click.option("--lease", "lease_s", type=Finite(min=0.0, min_open=True), help="Seconds; default: the policy's."),
+        click.option("--fairness-knob", type=Finite(0.0, 1.0), help="f of the `paper` policy."),
         click.option("--restart-cost", "restart_cost_s", type=seconds, default=0.0, show_default=True, help="Seconds."),
         click.option("--rho-floor", "rho_floor_s", type=seconds, default=600.0, show_default=True, help="Seconds."),
         click.option("--shares", type=PATH, help="Weights of apps, users or queues (CSV)."),
@@ -85,7 +85,7 @@ def shared_options(command: F) -> F:
         click.option("--seed", type=int, default=0, show_default=True, help="Of all chance."),
         click.option("--journal", "has_journal", is_flag=True, help="Write the arbiter's journal too, for `themis replay`."),
         click.option("--no-report", is_flag=True, help="Leave report.html and figures out."),
-        click.option("--out", type=PATH, help="Folder for the results."),
+        click.option("--out", type=ResultFolder(), help="Folder for the results."),
         JSON_OPTION,
     )
     for option in reversed(options):
@@ -110,11 +110,14 @@ def simulate(policies: tuple[str, ...], out: Path | None, *, list_settings: bool
 
 
 def _run(policy: str, out: Path | None, *, as_json: bool, no_report: bool, **flags: Any) -> None:
+    from themis_arbiter.sim.run_folder import check_apart, check_ours
     from themis_arbiter.sim.simulation import load
     from themis_arbiter.sim.simulation import simulate as simulate_run
 
     out = named(out)
-    with problems_told(out):
+    with problems_told(out, [out]):
+        check_apart([out], inputs_named(flags, INPUTS))
+        check_ours(out)
         request = request_of(policy, **flags)
         summary = simulate_run(request, load(request, tell), out, tell)
         report([out], out, is_wanted=not no_report)
@@ -129,28 +132,38 @@ def named(out: Path | None) -> Path:
 
 
 @contextmanager
-def problems_told(out: Path) -> Iterator[None]:
-    """What goes wrong, as exit statuses and one line each."""
+def problems_told(out: Path, folders: Sequence[Path] = ()) -> Iterator[None]:
+    """What goes wrong, as exit statuses and one line each; `folders` are those of the runs, as far as they are known."""
     from themis_arbiter.sim.report import ReportError
     from themis_arbiter.sim.trace import TraceError
 
     try:
         yield
     except (TraceError, ReportError) as problem:
+        if isinstance(problem.__cause__, OSError):
+            raise NotSo(visible(str(problem))) from None
         raise WrongUse(visible(str(problem))) from None
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; {kept(out, folders)}; start the same command again") from None
     except OSError as problem:
         raise NotSo(f"{problem.filename or out}: {problem.strerror or problem}; the results are not complete") from None
 
 
 def report(folders: Sequence[Path], out: Path, *, is_wanted: bool) -> None:
-    """The report of these runs in `out`; where none is wanted, that of an earlier run does not stay either."""
+    """The report of these runs in `out`, where it is wanted; whatever an earlier run left is gone already."""
     from themis_arbiter.sim.report import write_report
-    from themis_arbiter.sim.simulation import REPORT
+    from themis_arbiter.sim.run_folder import REPORT
 
     if is_wanted:
         write_report(folders, out / REPORT)
-    else:
-        (out / REPORT).unlink(missing_ok=True)
+
+
+def kept(out: Path, folders: Sequence[Path]) -> str:
+    """What broken-off runs left, for people; a run's summary is the last of its files."""
+    from themis_arbiter.sim.run_folder import SUMMARY
+
+    whole = [visible(str(folder)) for folder in folders if (folder / SUMMARY).exists()]
+    return f"whole are the results in {', '.join(whole)}" if whole else f"no results are kept in {visible(str(out))}"
 
 
 def print_settings(policy: str) -> None:

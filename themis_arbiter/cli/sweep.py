@@ -10,6 +10,7 @@ import click
 
 from themis_arbiter.cli.failures import NotSo, WrongUse
 from themis_arbiter.cli.options import JSON_OPTION
+from themis_arbiter.cli.parameters import ResultFolder
 from themis_arbiter.cli.tables import print_table
 from themis_arbiter.obs.labels import visible
 from themis_arbiter.server.documents import dumps
@@ -34,7 +35,7 @@ def _seeds(_context: click.Context, _parameter: click.Parameter, value: str) -> 
 
 @click.command()
 @click.argument("fixed", nargs=-1, metavar="-- SIMULATE-OPTIONS", type=click.UNPROCESSED)
-@click.option("--out", required=True, type=click.Path(path_type=Path), help="Folder for the points and the results.")
+@click.option("--out", required=True, type=ResultFolder(), help="Folder for the points and the results.")
 @click.option(
     "--grid",
     "axes",

@@ -9,6 +9,7 @@ import click
 
 from themis_arbiter.cli.failures import NotSo, WrongUse
 from themis_arbiter.cli.options import JSON_OPTION
+from themis_arbiter.cli.parameters import STDOUT, Finite, ResultFile
 from themis_arbiter.cli.tables import print_table
 from themis_arbiter.obs.labels import visible
 from themis_arbiter.server.documents import dumps
@@ -17,11 +18,11 @@ from themis_arbiter.sim.clusterfile import read_cluster
 from themis_arbiter.sim.convert import FORMATS, Conversion, Options, TraceRow, Unconvertible, convert, trace_text, write_trace
 from themis_arbiter.sim.generate import STYLES, WORKLOADS, WorkloadSpec, generate, load_of
 from themis_arbiter.sim.generate_curves import read_curves
+from themis_arbiter.sim.run_folder import check_apart
 from themis_arbiter.sim.trace import TraceError, read_trace
 from themis_arbiter.sim.tracestats import trace_stats
 
 BAD_ROWS_SHOWN_MAX: Final = 100
-STDOUT: Final = Path("-")
 
 
 @click.group()
@@ -32,7 +33,7 @@ def trace() -> None:
 @trace.command("convert")
 @click.argument("form", metavar="FORMAT", type=click.Choice(FORMATS))
 @click.argument("source", metavar="IN", type=click.Path(path_type=Path))
-@click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("out", metavar="OUT", type=ResultFile())
 @click.option("--strict", "is_strict", is_flag=True, help="Stop at the first bad row and write nothing.")
 @click.option("--completed-only", "is_completed_only", is_flag=True, help="Only jobs whose status says that they completed.")
 @click.option(
@@ -40,7 +41,7 @@ def trace() -> None:
     "app_window_s",
     default=0.0,
     show_default=True,
-    type=click.FloatRange(0.0),
+    type=Finite(0.0),
     metavar="SECONDS",
     help="Jobs of one user, queue, gang size and model that follow within this are one app; 0: each job is an app.",
 )
@@ -63,8 +64,9 @@ def convert_command(
     Every row read is taken, bad or left out, and the three add up. Exit status 2 where nothing could be taken.
     """
     try:
+        check_apart([out], {"IN": source, "--models": models_file, "--throughputs": how["throughputs"]})
         done = convert(form, source, Options(models=_model_names(models_file), **how))
-    except Unconvertible as problem:
+    except (TraceError, Unconvertible) as problem:
         raise WrongUse(visible(str(problem))) from problem
     for bad in done.bad_rows[: 1 if is_strict else BAD_ROWS_SHOWN_MAX]:
         click.echo(f"themis: {visible(str(bad))}", err=True)
@@ -151,16 +153,16 @@ def _mix_of(
 
 
 @trace.command("generate")
-@click.argument("out", metavar="OUT", type=click.Path(path_type=Path))
+@click.argument("out", metavar="OUT", type=ResultFile())
 @click.option("--workload", default="w1", show_default=True, type=click.Choice(WORKLOADS), help="Which of the paper's two.")
 @click.option("--seed", default=0, show_default=True, help="Equal seeds and options give equal bytes.")
 @click.option("--apps", default=85, show_default=True, help="How many apps.")
 @click.option("--gpus", default=256, show_default=True, help="GPUs of the cluster that --load is about.")
 @click.option(
-    "--load", type=float, help="GPU time of work over GPU time there is while apps arrive. [default: the paper's arrivals]"
+    "--load", type=Finite(), help="GPU time of work over GPU time there is while apps arrive. [default: the paper's arrivals]"
 )
-@click.option("--burst", type=float, help="Share of apps that arrive close after the one before. [default: 0.8]")
-@click.option("--burst-gap", "burst_gap_s", type=float, metavar="SECONDS", help="How close, on average. [default: 183]")
+@click.option("--burst", type=Finite(), help="Share of apps that arrive close after the one before. [default: 0.8]")
+@click.option("--burst-gap", "burst_gap_s", type=Finite(), metavar="SECONDS", help="How close, on average. [default: 183]")
 @click.option(
     "--models", metavar="MIX", callback=_mix_of(str, "MODEL"), help="Models by share of apps: vgg16=0.3,resnet50=0.7."
 )
@@ -183,10 +185,11 @@ def generate_command(out: Path, curves_file: Path | None, as_json: bool, **what:
     `parallel` all, `halving` one in --eta after each rung, `curves` those whose learning curve stays above the median.
     """
     try:
+        check_apart([out], {"--curves": curves_file})
         curves = None if curves_file is None else read_curves(curves_file)
         spec = WorkloadSpec(curves=curves, **{key: value for key, value in what.items() if value is not None})
         jobs = generate(spec)
-    except (ValueError, Unconvertible) as problem:
+    except (TraceError, ValueError, Unconvertible) as problem:
         raise WrongUse(visible(str(problem))) from problem
     _write(out, jobs)
     told = {

@@ -7,7 +7,6 @@ says that jobs of one user, queue, gang size and model that follow each other wi
 
 import csv
 import io
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Final
 from themis_arbiter.sim import convert_gavel, convert_pai, convert_philly
 from themis_arbiter.sim.convert_rows import BadRow, SourceJob, Tally, Unconvertible
 from themis_arbiter.sim.convert_tables import HELIOS, ITP, TIRESIAS
+from themis_arbiter.sim.whole_file import write_whole
 
 FORMATS: Final = ("philly", "helios", "pai", "itp", "elasticflow", "gavel", "msr", "tiresias", "shockwave")
 DECIMALS: Final = 3  # of seconds in a trace
@@ -172,9 +172,4 @@ def _cell(value: str | float | None) -> str:
 
 def write_trace(path: Path, jobs: Sequence[TraceRow]) -> None:
     """Write the trace whole or not at all. Errors: OSError."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        temporary.write_text(trace_text(jobs), encoding="utf-8", newline="")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_whole(path, trace_text(jobs))

@@ -24,6 +24,7 @@ class RoundsObserver:
         self._lease_ms, self._renewed, self._records = lease_ms, renewed, records
         self._pending_since: dict[LeaseId, Millis] = {}
         self.rounds = 0
+        self.broken: OSError | None = None  # why a record could not be written; the run cannot go on then
         self.reserved_gpu_s = 0.0  # GPUs that are free and wait for the rest of a gang's
 
     def observe(self, event: Event, effects: tuple[Effect, ...]) -> None:
@@ -40,9 +41,16 @@ class RoundsObserver:
             elif isinstance(effect, RoundClosed):
                 round_no = effect.round_no
                 self.rounds += 1
-                self._records.write(json.dumps(compact(effect.record), **AS_A_LINE) + "\n")
+                self._write(json.dumps(compact(effect.record), **AS_A_LINE) + "\n")
         for job_id, end_ms in renewed:
             self._renewed(job_id, end_ms - self._lease_ms, round_no)
+
+    def _write(self, line: str) -> None:
+        """Live, an observer that fails stops nothing; a run without its records is none, so its owner has to look."""
+        try:
+            self._records.write(line)
+        except OSError as problem:
+            self.broken = self.broken or problem
 
     def _note_reserved(self, moved: LeaseMoved, at_ms: Millis) -> None:
         if moved.lease.state is LeaseState.PENDING:

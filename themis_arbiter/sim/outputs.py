@@ -5,13 +5,12 @@ import io
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from themis_arbiter.core.types import AppId
 from themis_arbiter.sim.figures import AppFigures, finish_s, held_gpu_s
+from themis_arbiter.sim.run_folder import PART, SHARES, SUMMARY, TABLES
 from themis_arbiter.sim.sim_jobs import SimulatedJob
-
-ROUNDS: Final = "rounds.jsonl"
 
 
 def seconds(value: float) -> str:
@@ -29,7 +28,6 @@ def write_run(
     """All files but rounds.jsonl. Errors: OSError."""
     _table(
         folder / "allocations.csv",
-        ("app_id", "job_id", "gpus", "start_s", "end_s", "grant_id", "round"),
         (
             (
                 j.spec.app_id,
@@ -46,7 +44,6 @@ def write_run(
     )
     _table(
         folder / "jobs.csv",
-        ("app_id", "job_id", "arrival_s", "start_s", "finish_s", "gpu_seconds", "restarts"),
         (
             (
                 j.spec.app_id,
@@ -63,10 +60,6 @@ def write_run(
     _table(
         folder / "apps.csv",
         (
-            *("app_id", "arrival_s", "finish_s", "t_shared_s", "t_independent_s", "n_avg"),
-            *("rho", "rho_own", "rho_paper", "gpu_seconds", "restarts"),
-        ),
-        (
             (
                 *(a.app_id, seconds(a.arrival_s), seconds(a.finish_s), seconds(a.t_shared_s), seconds(a.t_independent_s)),
                 *(seconds(a.n_avg), seconds(a.rho), seconds(a.rho_own), seconds(a.rho_paper), seconds(a.gpu_seconds)),
@@ -76,19 +69,19 @@ def write_run(
         ),
     )
     if shares is not None:
-        _table(folder / "shares.csv", ("app_id", "weight"), ((a, repr(shares[a])) for a in sorted(shares)))
-    _write(folder / "summary.json", json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+        _table(folder / SHARES, ((a, repr(shares[a])) for a in sorted(shares)))
+    _write(folder / SUMMARY, json.dumps(summary, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
 
 
-def _table(path: Path, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+def _table(path: Path, rows: Iterable[Sequence[object]]) -> None:
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(columns)
+    writer.writerow(TABLES[path.name])
     writer.writerows(rows)
     _write(path, text.getvalue())
 
 
 def _write(path: Path, text: str) -> None:
-    beside = path.with_name(path.name + ".part")
+    beside = path.with_name(path.name + PART)
     beside.write_text(text, encoding="utf-8", errors="surrogatepass", newline="")
     beside.replace(path)

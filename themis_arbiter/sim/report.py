@@ -12,6 +12,7 @@ from typing import Any, Final
 from themis_arbiter.sim.report_data import APP_COLUMNS, BINS, Report, ReportError, Run, read_report
 from themis_arbiter.sim.report_figures import COLOURS, line_figures, write_figures
 from themis_arbiter.sim.report_png import write_png
+from themis_arbiter.sim.whole_file import write_whole
 
 ASSETS: Final = Path(__file__).with_name("report_assets")
 FIGURES: Final = "figures"
@@ -31,7 +32,7 @@ def write_report(run_dirs: Sequence[Path], out: Path) -> None:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_figures(report, out.parent / FIGURES)
         write_png(line_figures(report), out.parent / FIGURES)
-        out.write_text(page(report), encoding="utf-8")
+        write_whole(out, page(report))
     except OSError as error:
         raise ReportError(f"{out}: cannot be written: {error.strerror or error}; name a place that can be") from error
 

@@ -105,7 +105,7 @@ def replay(
 ) -> Replayed:
     """Run `inputs` to the last finish; `records` gets the decision records, the journal every step.
 
-    Errors: TraceError, CoreError (a defect), the journal's.
+    Errors: TraceError, CoreError (a defect), OSError where `records` or the journal cannot be written.
     """
     stock = Stock(inputs.topology, inputs.capacity)
     fitting = [j for j in inputs.trace.jobs if j.gang <= stock.room(j)]
@@ -257,3 +257,5 @@ class _Run:
         self._driver.handle(Woke(at_ms=now_ms, timer=timer))
         if self.observer.rounds > before:
             self.round_wall_ms.append((time.perf_counter() - started) * 1000.0)
+        if self.observer.broken is not None:
+            raise self.observer.broken

@@ -15,7 +15,8 @@ from themis_arbiter.core.types import AppId, NodeName
 from themis_arbiter.ports import Journal
 from themis_arbiter.sim.clusterfile import Capacity, read_whole_cluster
 from themis_arbiter.sim.figures import AppFigures, app_figures, nearest_rank, summary
-from themis_arbiter.sim.outputs import ROUNDS, write_run
+from themis_arbiter.sim.outputs import write_run
+from themis_arbiter.sim.run_folder import JOURNAL, PART, ROUNDS, fresh
 from themis_arbiter.sim.setkeys import make_settings
 from themis_arbiter.sim.shares import read_shares
 from themis_arbiter.sim.sim_jobs import Physics
@@ -24,8 +25,6 @@ from themis_arbiter.sim.trace import Trace, TraceError, read_trace, unknown_mode
 
 BAD_ROWS_TOLD_MAX: Final = 100  # lines on stderr; the count says how many there were
 GC_THRESHOLD: Final = 200_000
-REPORT: Final = "report.html"
-JOURNAL: Final = "arbiter.journal"
 
 Tell = Callable[[str], None]
 
@@ -114,23 +113,21 @@ def simulate(request: Request, loaded: Loaded, folder: Path, progress: Tell | No
         estimate_error=request.estimate_error,
         misreports=request.misreports,
     )
-    folder.mkdir(parents=True, exist_ok=True)
     # A replay makes millions of short-lived values and hardly a cycle: looking for those often costs a tenth of its time.
     gc.set_threshold(GC_THRESHOLD)
-    replayed = _replay_into(folder, inputs, progress, has_journal=request.has_journal)
-    physics = Physics(loaded.topology, loaded.slowdowns, settings.restart_cost_ms)
-    apps = app_figures(replayed.jobs, replayed.weights, loaded.topology.gpu_count, request.rho_floor_s)
-    found = _summary(request, replayed, apps, physics)
-    write_run(folder, replayed.jobs, apps, found, dict(replayed.weights) if loaded.weights is not None else None)
+    with fresh(folder):
+        replayed = _replay_into(folder, inputs, progress, has_journal=request.has_journal)
+        physics = Physics(loaded.topology, loaded.slowdowns, settings.restart_cost_ms)
+        apps = app_figures(replayed.jobs, replayed.weights, loaded.topology.gpu_count, request.rho_floor_s)
+        found = _summary(request, replayed, apps, physics)
+        write_run(folder, replayed.jobs, apps, found, dict(replayed.weights) if loaded.weights is not None else None)
     return found
 
 
 def _replay_into(folder: Path, inputs: Inputs, progress: Tell | None, *, has_journal: bool) -> Replayed:
     """Replay with the files that grow while it runs beside their places, then move them there."""
     names = (ROUNDS, JOURNAL) if has_journal else (ROUNDS,)
-    beside = {name: folder / f"{name}.part" for name in names}
-    for path in (*beside.values(), folder / JOURNAL):
-        path.unlink(missing_ok=True)  # a journal of an earlier run would not be this one's
+    beside = {name: folder / f"{name}{PART}" for name in names}
 
     def open_journal(settings: Settings) -> Journal:
         return FileJournal(beside[JOURNAL], settings)
