@@ -133,8 +133,9 @@ chaos: setup plugin ## kill and stop bridge, arbiter and ResourceManager under l
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
 .PHONY: bench
-bench: setup ## measure the lease book's times (docs/performance.md has what they were)
+bench: setup ## measure the lease book and, in short, replays (docs/performance.md has what they were)
 	@$(BIN)/python -m tests.bench.lease_book $(ARGS)
+	@$(BIN)/python -m tests.bench.simulator --policies fifo,themis --times 1,2
 
 # --- running --------------------------------------------------------------------------------------------------------
 

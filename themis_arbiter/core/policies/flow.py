@@ -52,32 +52,41 @@ class FlowNetwork:
         return total
 
     def _shorten(self, source: int, sink: int, potential: list[int]) -> bool:
-        """Make cheapest paths have reduced cost 0; False where the sink cannot be reached."""
+        """Make cheapest paths have reduced cost 0; False where the sink cannot be reached.
+
+        Nodes as far as the sink, or farther, move with it: no arc's reduced cost falls below 0 by that. So it is searched
+        no farther.
+        """
+        room, heads, costs, out_of = self.room, self.heads, self.costs, self._out
         distance = [UNREACHED] * self.nodes
         distance[source] = 0
         heap = [(0, source)]
         while heap:
             d, node = heappop(heap)
+            if d >= distance[sink]:
+                break
             if d > distance[node]:
                 continue
-            self.work += len(self._out[node])
-            for arc in self._out[node]:
-                if self.room[arc] == 0:
-                    continue
-                head = self.heads[arc]
-                through = d + self.costs[arc] + potential[node] - potential[head]
-                if through < distance[head]:
-                    distance[head] = through
-                    heappush(heap, (through, head))
-        if distance[sink] == UNREACHED:
+            out = out_of[node]
+            self.work += len(out)
+            base = d + potential[node]
+            for arc in out:
+                if room[arc]:
+                    head = heads[arc]
+                    through = base + costs[arc] - potential[head]
+                    if through < distance[head]:
+                        distance[head] = through
+                        heappush(heap, (through, head))
+        end = distance[sink]
+        if end == UNREACHED:
             return False
-        for node in range(self.nodes):
-            # Nodes beyond the sink move with it: no arc's reduced cost falls below 0 by that.
-            potential[node] += min(distance[node], distance[sink])
+        for node, d in enumerate(distance):
+            potential[node] += min(d, end)
         return True
 
     def _push(self, source: int, sink: int, potential: list[int], at: list[int]) -> int:
         """Fill one path of reduced cost 0, going on where the last search of this phase left off (`at`)."""
+        room, heads, costs = self.room, self.heads, self.costs
         path: list[int] = []
         on_path = {source}
         node = source
@@ -85,9 +94,9 @@ class FlowNetwork:
             out = self._out[node]
             while at[node] < len(out):
                 arc = out[at[node]]
-                head = self.heads[arc]
+                head = heads[arc]
                 self.work += 1
-                if self.room[arc] > 0 and head not in on_path and self.costs[arc] + potential[node] == potential[head]:
+                if room[arc] > 0 and costs[arc] + potential[node] == potential[head] and head not in on_path:
                     path.append(arc)
                     on_path.add(head)
                     node = head
@@ -97,7 +106,7 @@ class FlowNetwork:
                 if node == source:
                     return 0
                 on_path.discard(node)
-                node = self.heads[path.pop() ^ 1]
+                node = heads[path.pop() ^ 1]
                 at[node] += 1
         pushed = min(self.room[arc] for arc in path)
         for arc in path:
