@@ -11,11 +11,12 @@ import click
 
 from themis_arbiter.cli.failures import Interrupted, NotSo, WrongUse
 from themis_arbiter.cli.options import JSON_OPTION
-from themis_arbiter.cli.parameters import Finite, ResultFolder, inputs_named
+from themis_arbiter.cli.parameters import Finite, ResultFolder, inputs_named, once
 from themis_arbiter.cli.tables import print_table
 from themis_arbiter.core.policies import POLICIES
 from themis_arbiter.core.speedup import NO_SLOWDOWN, SlowdownModel
 from themis_arbiter.obs.labels import visible
+from themis_arbiter.sim.plain_numbers import finite
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -30,6 +31,7 @@ SHOWN: Final = (
     ("idle_while_demand", "IDLE", 4),
     ("wall_s", "WALL S", 1),
 )
+SECONDS_MAX: Final = 1e9
 PATH: Final = click.Path(path_type=Path)
 INPUTS: Final = ("trace", "cluster", "models", "shares")  # flags that name files to read
 
@@ -47,13 +49,15 @@ def policy_names(_context: click.Context, _parameter: click.Parameter, value: st
 def _misreports(
     _context: click.Context, _parameter: click.Parameter, value: tuple[str, ...]
 ) -> tuple[tuple[str, str, float], ...]:
-    return tuple(_misreport(text) for text in value)
+    lies = [_misreport(text) for text in value]
+    once((f"{app_id}:{about}", factor) for app_id, about, factor in lies)
+    return tuple(lies)
 
 
 def _misreport(text: str) -> tuple[str, str, float]:
     app_id, about, factor = ("", "", "", *text.rsplit(":", 2))[-3:]
     try:
-        number = float(factor)
+        number = finite(factor)
     except ValueError:
         number = -1.0
     if not app_id or about not in {"work", "slowdown", "parallelism"} or not 0 < number <= 1e6:
@@ -63,18 +67,24 @@ def _misreport(text: str) -> tuple[str, str, float]:
 
 def shared_options(command: F) -> F:
     """The options that both verbs have."""
-    seconds = Finite(min=0.0)
+    seconds = Finite(min=0.0, max=SECONDS_MAX)
     options = (
         click.option("--trace", required=False, type=PATH, help="Trace (CSV)."),
         click.option("--cluster", type=PATH, help="Cluster (YAML or JSON)."),
         click.option("--models", type=PATH, help="Slowdowns by model (CSV); without: no slowdown."),
-        click.option("--lease", "lease_s", type=Finite(min=0.0, min_open=True), help="Seconds; default: the policy's."),
+        click.option(
+            "--lease", "lease_s", type=Finite(min=0.0, max=SECONDS_MAX, min_open=True), help="Seconds; default: the policy's."
+        ),
         click.option("--fairness-knob", type=Finite(0.0, 1.0), help="f of the `paper` policy."),
         click.option("--restart-cost", "restart_cost_s", type=seconds, default=0.0, show_default=True, help="Seconds."),
         click.option("--rho-floor", "rho_floor_s", type=seconds, default=600.0, show_default=True, help="Seconds."),
         click.option("--shares", type=PATH, help="Weights of apps, users or queues (CSV)."),
         click.option(
-            "--estimate-error", type=seconds, default=0.0, show_default=True, help="How far declared work may be off."
+            "--estimate-error",
+            type=Finite(min=0.0, max=1e6),
+            default=0.0,
+            show_default=True,
+            help="How far declared work may be off.",
         ),
         click.option(
             "--misreport", "misreports", multiple=True, callback=_misreports, metavar="APP:WHAT:FACTOR", help="A lie."

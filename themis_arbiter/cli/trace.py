@@ -9,7 +9,7 @@ import click
 
 from themis_arbiter.cli.failures import NotSo, WrongUse
 from themis_arbiter.cli.options import JSON_OPTION
-from themis_arbiter.cli.parameters import STDOUT, Finite, ResultFile
+from themis_arbiter.cli.parameters import STDOUT, Finite, ResultFile, once
 from themis_arbiter.cli.tables import print_table
 from themis_arbiter.obs.labels import visible
 from themis_arbiter.server.documents import dumps
@@ -18,6 +18,7 @@ from themis_arbiter.sim.clusterfile import read_cluster
 from themis_arbiter.sim.convert import FORMATS, Conversion, Options, TraceRow, Unconvertible, convert, trace_text, write_trace
 from themis_arbiter.sim.generate import STYLES, WORKLOADS, WorkloadSpec, generate, load_of
 from themis_arbiter.sim.generate_curves import read_curves
+from themis_arbiter.sim.plain_numbers import finite, whole
 from themis_arbiter.sim.run_folder import check_apart
 from themis_arbiter.sim.trace import TraceError, read_trace
 from themis_arbiter.sim.tracestats import trace_stats
@@ -140,14 +141,14 @@ def _mix_of(
     def parse(_context: click.Context, _parameter: click.Parameter, value: str | None) -> dict[Any, float] | None:
         if value is None:
             return None
-        mix: dict[Any, float] = {}
+        pairs: list[tuple[str, float]] = []
         for part in value.split(","):
             name, separator, share = part.partition("=")
             try:
-                mix[key(name.strip())] = float(share) if separator else 1.0
+                pairs.append((str(key(name.strip())), finite(share) if separator else 1.0))
             except ValueError:
-                raise click.BadParameter(f"{part!r} is not {what}=SHARE") from None
-        return mix
+                raise click.BadParameter(f"{part[:60]!r} is not {what}=SHARE") from None
+        return {key(name): share for name, share in once(pairs).items()}
 
     return parse
 
@@ -166,7 +167,7 @@ def _mix_of(
 @click.option(
     "--models", metavar="MIX", callback=_mix_of(str, "MODEL"), help="Models by share of apps: vgg16=0.3,resnet50=0.7."
 )
-@click.option("--gangs", metavar="MIX", callback=_mix_of(int, "GPUS"), help="Gang sizes by share of jobs: 1=0.5,4=0.5.")
+@click.option("--gangs", metavar="MIX", callback=_mix_of(whole, "GPUS"), help="Gang sizes by share of jobs: 1=0.5,4=0.5.")
 @click.option(
     "--styles",
     metavar="MIX",

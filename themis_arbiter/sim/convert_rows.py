@@ -6,7 +6,6 @@ column and reason), or it is *left out* (in order, but not a GPU job that ran to
 
 import csv
 import gzip
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import IO, Final
 
 from themis_arbiter.core.types import NAME_LENGTH_MAX
+from themis_arbiter.sim.plain_numbers import finite
 
 FILE_BYTES_MAX: Final = 4 * 1024**3  # unpacked; the largest published job log is a tenth of that
 ROWS_MAX: Final = 5_000_000
@@ -224,12 +224,9 @@ def number(row: Mapping[str, str], column: str) -> float:
     if not text:
         raise BadField(column, "empty; a number is needed")
     try:
-        value = float(text)
-    except ValueError:
-        raise BadField(column, f"{shown(text)} is not a number") from None
-    if not math.isfinite(value):
-        raise BadField(column, f"{shown(text)} is not finite")
-    return value
+        return finite(text)
+    except ValueError as problem:
+        raise BadField(column, f"{shown(text)} {problem}") from None
 
 
 def name(row: Mapping[str, str], column: str) -> str:
@@ -261,16 +258,15 @@ def parsed_moment(text: str, column: str) -> float:
     if not text or text.lower() in {"none", "null", "nan", "na"}:
         raise BadField(column, "empty; a time is needed")
     try:
-        value = float(text)
-    except ValueError:
+        return finite(text)
+    except ValueError as problem:
+        if text.lower().strip("+-") in {"inf", "infinity"}:
+            raise BadField(column, f"{shown(text)} {problem}") from None
         try:
             at = datetime.fromisoformat(text)
         except ValueError:
             raise BadField(column, f"{shown(text)} is neither seconds nor a date") from None
-        value = (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
-    if not math.isfinite(value):
-        raise BadField(column, f"{shown(text)} is not finite")
-    return value
+    return (at if at.tzinfo is not None else at.replace(tzinfo=UTC)).timestamp()
 
 
 def relative_moment(row: Mapping[str, str], column: str) -> float:

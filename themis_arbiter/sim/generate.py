@@ -72,18 +72,18 @@ class WorkloadSpec:
 
     def __post_init__(self) -> None:
         """Refuse what cannot be generated. Errors: ValueError."""
-        _check(self.workload in WORKLOADS, f"workload {self.workload}: there are {', '.join(WORKLOADS)}")
-        _check(2 <= self.apps <= APPS_MAX, f"{self.apps} apps: from 2 to {APPS_MAX}")
-        _check(self.gpus >= 1, f"{self.gpus} GPUs: at least 1")
-        _check(self.load is None or 0 < self.load < math.inf, f"load {self.load}: above 0")
-        _check(0 <= self.burst < 1, f"burst {self.burst}: a share, at least 0 and below 1")
-        _check(0 < self.burst_gap_s < math.inf, f"burst gap {self.burst_gap_s} s: above 0")
-        _check(self.halving_eta >= 2, f"halving keeps one in {self.halving_eta}: at least 2")
+        _check(self.workload in WORKLOADS, f"--workload {self.workload}: there are {', '.join(WORKLOADS)}")
+        _check(2 <= self.apps <= APPS_MAX, f"--apps {self.apps}: from 2 to {APPS_MAX}")
+        _check(self.gpus >= 1, f"--gpus {self.gpus}: at least 1")
+        _check(self.load is None or 0 < self.load < math.inf, f"--load {self.load}: above 0")
+        _check(0 <= self.burst < 1, f"--burst {self.burst}: a share, at least 0 and below 1")
+        _check(0 < self.burst_gap_s < math.inf, f"--burst-gap {self.burst_gap_s}: seconds, above 0")
+        _check(self.halving_eta >= 2, f"--eta {self.halving_eta}: at least 2")
         for what, mix in (("models", self.models), ("gangs", self.gangs or {1: 1.0}), ("styles", self.styles)):
             is_mix = bool(mix) and all(0 <= share < math.inf for share in mix.values()) and sum(mix.values()) > 0
-            _check(is_mix, f"{what}: shares must be at least 0, with some above 0")
-        _check(all(1 <= g <= self.gpus for g in self.gangs or ()), f"gangs: each from 1 to the cluster's {self.gpus} GPUs")
-        _check(set(self.styles) <= set(STYLES), f"styles: there are {', '.join(STYLES)}")
+            _check(is_mix, f"--{what}: shares must be at least 0, with some above 0")
+        _check(all(1 <= g <= self.gpus for g in self.gangs or ()), f"--gangs: each from 1 to the cluster's {self.gpus} GPUs")
+        _check(set(self.styles) <= set(STYLES), f"--styles: there are {', '.join(STYLES)}")
 
 
 def _check(holds: bool, problem: str) -> None:

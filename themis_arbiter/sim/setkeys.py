@@ -8,8 +8,9 @@ from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from typing import Any, Final
 
-from themis_arbiter.core.settings import PaperRules, Settings
+from themis_arbiter.core.settings import LEASE_MS_MAX, PaperRules, Settings
 from themis_arbiter.core.types import CoreError
+from themis_arbiter.sim.plain_numbers import finite, whole
 from themis_arbiter.sim.trace import TraceError
 
 OWN_FLAGS: Final = frozenset({"policy", "lease_ms", "restart_cost_ms", "rho_floor_ms", "slowdowns", "paper"})
@@ -91,7 +92,7 @@ def _meaning(key: str) -> str:
 
 
 def parse_sets(texts: Iterable[str]) -> dict[str, Any]:
-    """Values by field of Settings. Errors: TraceError naming the key."""
+    """Values by field of Settings, each key once. Errors: TraceError naming the key."""
     known = {k.key: k for k in set_keys()}
     out: dict[str, Any] = {}
     for text in texts:
@@ -100,11 +101,13 @@ def parse_sets(texts: Iterable[str]) -> dict[str, Any]:
         if not equals or key not in known:
             what = f"there is no key {key[:40]!r}" if equals else "is not key=value"
             raise TraceError(f"--set {text[:60]!r}: {what}; `--list-settings` lists them")
+        if known[key].field in out:
+            raise TraceError(f"--set {text[:60]!r}: {key} is set twice; say it once")
         out[known[key].field] = _value(known[key], value.strip(), text)
     return out
 
 
-def _value(key: SetKey, text: str, whole: str) -> Any:
+def _value(key: SetKey, text: str, setting: str) -> Any:
     kind = type(key.default)
     try:
         if kind is bool:
@@ -115,13 +118,15 @@ def _value(key: SetKey, text: str, whole: str) -> Any:
             return _milliseconds(text)
         if key.field in GPU_SECONDS:
             return float(_milliseconds(text))
+        if kind in {int, float}:
+            return whole(text) if kind is int else finite(text)
         return kind(text)
     except (ValueError, KeyError, OverflowError):
-        raise TraceError(f"--set {whole[:60]!r}: {key.key} takes {_kind_name(key)}; write one") from None
+        raise TraceError(f"--set {setting[:60]!r}: {key.key} takes {_kind_name(key)}; write one") from None
 
 
 def _milliseconds(text: str) -> int:
-    seconds = float(text.removesuffix("s").strip())
+    seconds = finite(text.removesuffix("s"))
     if not 0 <= seconds <= 1e9:
         raise ValueError(text)
     return round(seconds * 1000)
@@ -134,7 +139,7 @@ def _kind_name(key: SetKey) -> str:
         return "GPU-seconds, at least 0"
     if isinstance(key.default, Enum):
         return f"one of {', '.join(str(each) for each in type(key.default))}"
-    return {bool: "true or false", int: "a whole number", float: "a number"}.get(type(key.default), "a word")
+    return {bool: "true or false", int: "a whole number", float: "a finite number"}.get(type(key.default), "a word")
 
 
 def make_settings(
@@ -148,7 +153,9 @@ def make_settings(
 ) -> Settings:
     """The settings of a replay; a policy's own defaults (contracts.md) where nothing is said. Errors: TraceError."""
     if lease_s is None:
-        lease_s = PAPER_LEASE_S if policy == "paper" else LEASE_S
+        lease_s = default_lease_s(policy)
+    if knob is not None and "fairness_knob" in sets:
+        raise TraceError("--fairness-knob and --set f say the same; give one of them")
     arguments: dict[str, Any] = {
         "policy": policy,
         "lease_ms": round(lease_s * 1000),
@@ -161,7 +168,33 @@ def make_settings(
         arguments["fairness_knob"] = knob
     rules = {name.removeprefix(IN_PAPER): value for name, value in sets.items() if name.startswith(IN_PAPER)}
     arguments["paper"] = PaperRules(**rules)
+    problem = _contradiction(Settings.__dataclass_fields__, arguments)
+    if problem:
+        raise TraceError(problem)
     try:
         return Settings(**arguments)
-    except CoreError as problem:
-        raise TraceError(f"the settings contradict each other: {problem}") from None
+    except CoreError as refused:
+        raise TraceError(f"the settings contradict each other: {refused}") from None
+
+
+def default_lease_s(policy: str) -> float:
+    """The lease that a policy brings."""
+    return PAPER_LEASE_S if policy == "paper" else LEASE_S
+
+
+def _contradiction(known: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
+    """What `Settings` would refuse, in seconds and by the flags that say it; empty where nothing is."""
+    lease, restart, notice, tick, f = (
+        arguments.get(name, known[name].default)
+        for name in ("lease_ms", "restart_cost_ms", "notice_ms", "tick_ms", "fairness_knob")
+    )
+    if not 0 < lease <= LEASE_MS_MAX:
+        return f"--lease {lease / 1000:g} s: a lease has from 0.001 to {LEASE_MS_MAX / 1000:g} s"
+    if notice + restart >= lease:
+        return (
+            f"the settings contradict each other: --set notice={notice / 1000:g} and --restart-cost {restart / 1000:g} leave "
+            f"nothing of --lease {lease / 1000:g} s; together they must be shorter"
+        )
+    if tick == 0:
+        return "--set tick=0: a tick has at least 0.001 s; --set recall=false lets no lease end early"
+    return "" if 0.0 <= f <= 1.0 else f"--set f={f:g}: f lies in [0, 1]"

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from themis_arbiter.core.types import AppId
+from themis_arbiter.sim.plain_numbers import finite
 from themis_arbiter.sim.trace import WEIGHT_MAX, TraceError, TraceJob, open_table
 
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
@@ -56,7 +57,7 @@ def _owner(jobs: tuple[TraceJob, ...], owner: str) -> str:
 
 def _weight(text: str | None, where: str) -> float:
     try:
-        value = float((text or "").strip())
+        value = finite(text or "")
     except ValueError:
         value = math.nan
     if not 0 < value <= WEIGHT_MAX:

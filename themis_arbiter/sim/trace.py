@@ -6,16 +6,17 @@ whole milliseconds, rounded up, so that nothing runs before its arrival.
 
 import csv
 import io
-import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 from themis_arbiter.core.types import AppId, LossCurve, OnLeaseEnd
+from themis_arbiter.sim.plain_numbers import finite
 
 FILE_BYTES_MAX: Final = 512 * 1024 * 1024
 ROWS_MAX: Final = 1_000_000
+FIELD_CHARS_MAX: Final = 128 * 1024
 SHOWN_CHARS_MAX: Final = 60
 GPUS_MAX: Final = 1_000_000  # of one job
 SECONDS_MAX: Final = 1e11  # three thousand years; sums of milliseconds stay exact
@@ -130,6 +131,7 @@ def read_text(path: Path, bytes_max: int) -> str:
 
 def open_table(path: Path, required: Iterable[str], bytes_max: int = FILE_BYTES_MAX) -> "csv.DictReader[str]":
     """A CSV reader whose header names `required`. Errors: TraceError."""
+    csv.field_size_limit(FIELD_CHARS_MAX)  # of the whole process, and other readers set theirs
     reader = csv.DictReader(io.StringIO(read_text(path, bytes_max), newline=""))
     try:
         header = [(name or "").strip() for name in reader.fieldnames or ()]
@@ -165,12 +167,9 @@ def _number(row: Mapping[str, str | None], column: str, default: float | None = 
             raise _BadRow(f"{column}: empty; write a number")
         return default
     try:
-        value = float(text)
-    except ValueError:
-        raise _BadRow(f"{column}: {_shown(text)} is not a number") from None
-    if not math.isfinite(value):
-        raise _BadRow(f"{column}: {_shown(text)} is not finite")
-    return value
+        return finite(text)
+    except ValueError as problem:
+        raise _BadRow(f"{column}: {_shown(text)} {problem}") from None
 
 
 def _whole(row: Mapping[str, str | None], column: str, least: int, default: int | None = None) -> int:
@@ -228,7 +227,7 @@ def _loss_curve(row: Mapping[str, str | None]) -> LossCurve | None:
     if not text:
         return None
     try:
-        a, b, c = (float(part) for part in text.split(";"))
+        a, b, c = (finite(part) for part in text.split(";"))
     except ValueError:
         raise _BadRow(f"loss_curve: {_shown(text)} is not a;b;c, three numbers: loss a / (1 + b p) + c at progress p") from None
     if not (0 < a <= CURVE_MAX and 0 < b <= CURVE_MAX and 0 <= c <= CURVE_MAX):

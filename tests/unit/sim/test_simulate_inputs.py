@@ -82,9 +82,6 @@ def test_shares_that_cannot_be_used_are_refused(tmp_path: Path, text: str, what:
 
 
 def test_a_field_that_is_too_long_is_told_in_one_line(tmp_path: Path) -> None:
-    before = csv.field_size_limit(1_000)  # the limit is the process's; converters raise it
-    try:
-        with pytest.raises(TraceError, match="line 1: not CSV: field larger than field limit"):
-            read_shares(write(tmp_path, "user,weight\n" + "a" * 2_000 + ",1\n"), APPS)
-    finally:
-        csv.field_size_limit(before)
+    csv.field_size_limit(1_000_000)  # the limit is the process's: what another reader allowed does not count here
+    with pytest.raises(TraceError, match="line 1: not CSV: field larger than field limit"):
+        read_shares(write(tmp_path, "user,weight\n" + "a" * 200_000 + ",1\n"), APPS)
