@@ -21,6 +21,20 @@ MODELS = "model,slot,machine,rack,cluster\nvgg,1,1.1,1.5,2\n"
 CLUSTER = "racks: [{count: 2, machines: [{gpus: 4, gpus_per_slot: 2}]}]\n"
 FILES = {"allocations.csv", "jobs.csv", "apps.csv", "rounds.jsonl", "summary.json", "report.html"}
 MEASURED = ("wall_s", "auction_ms")
+# What scripts read (contracts): more may come, nothing may go.
+SUMMARY = {
+    *("policy", "seed", "n_apps", "n_jobs", "rejected_jobs", "max_rho", "p95_rho", "median_rho", "frac_rho_le_1"),
+    *("frac_rho_le_1_05", "max_rho_lower_bound", "jain", "avg_jct_s", "p99_jct_s", "makespan_s", "gpu_hours"),
+    *("placement_score", "restarts", "idle_while_demand", "reserved_gpu_seconds", "auction_ms", "wall_s"),
+}
+COLUMNS = {
+    "allocations.csv": {"app_id", "job_id", "gpus", "start_s", "end_s", "grant_id", "round"},
+    "jobs.csv": {"app_id", "job_id", "arrival_s", "start_s", "finish_s", "gpu_seconds", "restarts"},
+    "apps.csv": {
+        *("app_id", "arrival_s", "finish_s", "t_shared_s", "t_independent_s", "n_avg", "rho", "rho_own", "rho_paper"),
+        *("gpu_seconds", "restarts"),
+    },
+}
 
 
 @pytest.fixture
@@ -50,6 +64,8 @@ def test_a_simulation_writes_what_the_contracts_say(inputs: Path, capsys: pytest
     assert printed == summary
     assert summary["rejected_jobs"] == [["c", "big"]]
     assert (summary["n_apps"], summary["n_jobs"], summary["policy"], summary["seed"]) == (3, 5, "themis", 0)
+    assert summary.keys() >= SUMMARY
+    assert [rows(out / name)[0].keys() >= columns for name, columns in COLUMNS.items()] == [True] * len(COLUMNS)
     assert [r["app_id"] for r in rows(out / "apps.csv")] == ["a", "b", "c"]
     jobs = {r["job_id"]: r for r in rows(out / "jobs.csv")}
     assert float(jobs["a0"]["finish_s"]) >= 900.25
