@@ -137,6 +137,11 @@ bench: setup ## measure the lease book and, in short, replays (docs/performance.
 	@$(BIN)/python -m tests.bench.lease_book $(ARGS)
 	@$(BIN)/python -m tests.bench.simulator --policies fifo,themis --times 1,2
 
+# Some minutes; ARGS=--quick for less, ARGS='--chart FILE' for a picture.
+.PHONY: bench-auction
+bench-auction: setup ## measure auctions of all sizes, beside HiGHS and CP-SAT
+	@$(BIN)/python -m tests.bench.auction $(ARGS)
+
 # --- running --------------------------------------------------------------------------------------------------------
 
 .PHONY: run

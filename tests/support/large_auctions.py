@@ -127,7 +127,7 @@ def _bid(draft: Draft, offered: int) -> Bid:
         for level in (Locality.MACHINE, Locality.RACK, Locality.CLUSTER):
             if level == Locality.MACHINE and count > 8:
                 continue
-            for keep in {draft.held[:count], ()}:
+            for keep in dict.fromkeys((draft.held[:count], ())):
                 rows += _row(draft, count, level, keep)
     better = [row for row in rows[1:] if row.rho < rows[0].rho]
     return Bid(app_id=draft.name, rows=(rows[0], *sorted(better, key=lambda r: (r.gpu_count, r.rho))[:63]))

@@ -54,13 +54,13 @@ def simulated(
         slowdowns=slowdowns,
         settings=Settings(policy=policy, debounce_ms=0, **settings),
     )
-    told = _Records()
+    told = Records()
     done = replay(inputs, io.StringIO(), is_checked=True, open_journal=lambda _: told)
     check(done.jobs, topology, slowdowns, inputs.settings)
     return done, told.records
 
 
-class _Records:
+class Records:
     """A journal that keeps the decision records only."""
 
     def __init__(self) -> None:

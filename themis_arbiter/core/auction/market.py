@@ -68,6 +68,7 @@ class Market:
         self._places: list[tuple[int, ...]] = []  # [row][class]
         self._sets: dict[tuple[tuple[int, ...], ...], tuple[int, int]] = {}
         self._keys: dict[tuple[int, int, int], int] = {}
+        self._price_keys: dict[tuple[int, int, int, int, int], int] = {}
         self._asks: dict[PartKey, Ask | None] = {}
         self.quantum, self.gpu_quanta = self._units()
         self.option_rows: list[int] = []  # by option: the row of its bid
@@ -113,20 +114,19 @@ class Market:
             keep[floor.cell_of[gpu]] = keep.get(floor.cell_of[gpu], 0) + 1
         keys = []
         for cell, gpus in keep.items():
-            before = floor.class_of[floor.cell_machine[cell]]
-            keys.append(self._key(((*(0,) * before, gpus),), gpus))
+            keys.append(self._kept_key(floor.class_of[floor.cell_machine[cell]], gpus))
         if part.more == 0:
             return Ask(NOBODY, (), tuple(keep.items()), tuple(keys), len(keep))
         caps = self._caps_row(part)
         kind = _kind(part, has_caps=caps != NOBODY)
         named = floor.pin(part)
         pin = NOBODY if named is None else named
-        rows = self._rows_of(kind, part.unit, pin, caps)
-        if not any(sum(row) >= part.more for row in rows):
+        key = self._price_key(kind, part.unit, pin, caps, part.more)
+        if key == NOBODY:
             return None
         need = self._needs.setdefault((kind, part.more, part.unit, pin, caps), len(self._needs))
         pieces = part.more // part.unit if kind in (SPLIT, SPLIT_RACK) else 1
-        keys.append(self._key(rows, part.more))
+        keys.append(key)
         rank = (int(pin == NOBODY), kind, -part.unit, -part.more, need)
         return Ask(need, rank, tuple(keep.items()), tuple(keys), len(keep) + pieces)
 
@@ -163,6 +163,25 @@ class Market:
                     row[floor.class_of[machine]] += most[machine] // unit * unit
                 found.add(tuple(row))
         return tuple(sorted(found))
+
+    def _kept_key(self, machine_class: int, gpus: int) -> int:
+        """The price key of GPUs that are kept in one slot."""
+        known = (NOBODY, 1, machine_class, NOBODY, gpus)
+        if known not in self._price_keys:
+            self._price_keys[known] = self._key(((*(0,) * machine_class, gpus),), gpus)
+        return self._price_keys[known]
+
+    def _price_key(self, kind: int, unit: int, pin: int, caps: int, count: int) -> int:
+        """The price key of a need; NOBODY where no place is large enough."""
+        place = pin
+        if kind == MACHINE and pin != NOBODY and caps == NOBODY:
+            place = -2 - self.floor.class_of[pin]  # machines of a class cost alike
+        known = (kind, unit, place, caps, count)
+        if known not in self._price_keys:
+            rows = self._rows_of(kind, unit, pin, caps)
+            is_possible = any(sum(row) >= count for row in rows)
+            self._price_keys[known] = self._key(rows, count) if is_possible else NOBODY
+        return self._price_keys[known]
 
     def _key(self, rows: tuple[tuple[int, ...], ...], count: int) -> int:
         """The price key of a need of `count` GPUs at these places."""

@@ -21,7 +21,7 @@ from themis_arbiter.core.settings import Rounding
 from themis_arbiter.core.topology import Topology
 from themis_arbiter.core.types import AppId, GpuId, JobId, NodeName
 
-LEFT_OUT_NODES_MIN: Final = 400  # of each search without a winner, so that all of them end in a few times one solve
+LEFT_OUT_NODES_MIN: Final = 600  # of each search without a winner, so that all of them end in a few times one solve
 SHARE_SLACK: Final = 1e-6  # of a GPU: a share that is whole but for rounding is whole
 
 

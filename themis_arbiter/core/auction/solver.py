@@ -20,8 +20,8 @@ from themis_arbiter.core.auction.naming import placements
 from themis_arbiter.core.kernels.layout import CHOSEN, N_CLASSES, N_STATE, NOBODY, Ints
 from themis_arbiter.core.types import AppId
 
-SOLVER_NODES_MAX: Final = 4_000  # steps of the exact finish
-CHECKS_PER_NODE: Final = 25  # pairs of apps that pair moves may look at, for each node of the exact finish
+SOLVER_NODES_MAX: Final = 12_000  # steps of the exact finish
+CHECKS_PER_NODE: Final = 8  # pairs of apps that pair moves may look at, for each node of the exact finish
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,7 @@ from themis_arbiter.core.kernels.placing import clear, release, try_option
 from themis_arbiter.core.kernels.sorting import sorted_by
 
 MINUS: Final = -(1 << 62)  # less than any surplus
-TABLE_STEPS_MAX: Final = 4_000_000  # to fill the table: some milliseconds
+TABLE_STEPS_PER_NODE: Final = 1_000  # a table may take as long to fill as the search may take, more or less
 PACK_SHARE: Final = 8  # one search for a packing may use one node in so many
 
 # Header of a core: counts, then where its tables begin.
@@ -72,7 +72,7 @@ def _hardness(m: Ints, option: int) -> int:
 
 @kernel
 def core_of(m: Ints, is_in: Ints, surplus: Ints, best: Ints, gap: int, common: int) -> Ints:
-    """Options of regret below the gap; apps with one come first, then those hard to place."""
+    """Options of regret below the gap; apps with one of them come first, then those hard to place."""
     count, members = 0, 0
     rank = zeros(m[N_APPS])
     for app in range(m[N_APPS]):
@@ -143,42 +143,44 @@ def finish(
     base: int,
     common: int,
     worth: int,
+    mark: int,
     nodes_max: int,
 ) -> tuple[int, int, int]:
     """Improve the state `best`, worth `worth`; what it is worth then, the certified bound, and the nodes used.
 
-    `surplus` and `base` (what all GPUs cost) are at prices of which every class has `common` at least.
+    `surplus` and `base` (what all GPUs cost) are at prices of which every class has `common` at least. Only what is worth more
+    than `mark`, at least `worth`, is looked for: a search that ends empty proves that nothing is.
     """
     most = zeros(m[N_APPS])
     bound = base + best_surpluses(m, is_in, surplus, most)
-    if bound <= worth:
-        return worth, worth, 0
-    c = core_of(m, is_in, surplus, most, bound - worth, common)
+    if bound <= mark:
+        return worth, max(bound, worth), 0
+    c = core_of(m, is_in, surplus, most, bound - mark, common)
     # Nobody left, an app without a choice, or too many GPUs in the least of choices: nothing better exists.
     if c[MEMBERS] == 0 or c[WIDTH] < 0:
-        return worth, worth, 0
-    if c[ENTRIES] * (c[WIDTH] + 1) > TABLE_STEPS_MAX:
+        return worth, mark, 0
+    if c[ENTRIES] * (c[WIDTH] + 1) > nodes_max * TABLE_STEPS_PER_NODE:
         return worth, bound, 0
     table = table_of(c)
     offset = base - common * m[N_GPUS]
     bound = min(bound, offset + table[c[WIDTH]])
-    if bound <= worth:
-        return worth, worth, 0
-    return _search(m, best, trial, spare, c, table, offset, worth, bound, nodes_max)
+    if bound <= mark:
+        return worth, max(bound, worth), 0
+    return _search(m, best, trial, spare, c, table, offset, worth, mark, bound, nodes_max)
 
 
 @kernel
 def _fill_level(
-    c: Ints, table: Ints, at: int, left: int, value: int, worth: int, entries: Ints, bounds: Ints, first: int
+    c: Ints, table: Ints, at: int, left: int, value: int, mark: int, entries: Ints, bounds: Ints, first: int
 ) -> int:
-    """Entries of one app whose bound beats `worth`, the best bound first, from `first` on; how many."""
+    """Entries of one app whose bound beats `mark`, the best bound first, from `first` on; how many."""
     count, size = 0, c[WIDTH] + 1
     for entry in range(c[c[START] + at], c[c[START] + at + 1]):
         rest = left - c[c[MORE] + entry]
         if rest < 0:
             continue
         bound = value + c[c[VALUE] + entry] + table[(at + 1) * size + rest]
-        if bound <= worth:
+        if bound <= mark:
             continue
         k = first + count
         while k > first and bounds[k - 1] < bound:
@@ -214,6 +216,7 @@ def _search(
     table: Ints,
     offset: int,
     worth: int,
+    mark: int,
     bound: int,
     nodes_max: int,
 ) -> tuple[int, int, int]:
@@ -227,13 +230,13 @@ def _search(
     spent = zeros(1)
     left[0], value[0] = c[WIDTH], offset
     clear(m, trial)
-    depth, unexplored = 0, worth
-    count[0] = _fill_level(c, table, 0, left[0], offset, worth, entries, bounds, 0)
+    depth, unexplored = 0, mark
+    count[0] = _fill_level(c, table, 0, left[0], offset, mark, entries, bounds, 0)
     while depth >= 0:
         app, first = c[c[APPS] + depth], depth * widest
         if trial[m[CHOSEN] + app] != NOBODY:
             release(m, trial, app)
-        if tried[depth] == count[depth] or bounds[first + tried[depth]] <= worth:
+        if tried[depth] == count[depth] or bounds[first + tried[depth]] <= mark:
             depth -= 1
             continue
         if spent[0] >= nodes_max:
@@ -251,15 +254,15 @@ def _search(
         if depth == members - 1:
             total = worth_of(m, trial)
             if total > worth:
-                worth = total
+                worth, mark = total, max(mark, total)
                 best[:] = trial
             continue
         left[depth + 1] = left[depth] - c[c[MORE] + entry]
         value[depth + 1] = value[depth] + c[c[VALUE] + entry]
         depth += 1
         tried[depth], first = 0, depth * widest
-        count[depth] = _fill_level(c, table, depth, left[depth], value[depth], worth, entries, bounds, first)
-    return worth, min(bound, max(unexplored, worth)), spent[0]
+        count[depth] = _fill_level(c, table, depth, left[depth], value[depth], mark, entries, bounds, first)
+    return worth, min(bound, max(unexplored, mark)), spent[0]
 
 
 @kernel

@@ -16,6 +16,9 @@ LEFT_OUT_STEPS: Final = 12  # for one without a winner, from the whole problem's
 QUICK_SHARE: Final = 4  # the first exact finish may use one node in so many: most small problems need no more
 STARTS: Final = 5  # near the prices found, if that was not enough
 PERCENT: Final = 4  # by which the prices of starts are apart
+HALVINGS: Final = 6  # of the gap that is to be proved
+NODES_MIN: Final = 50  # a search with fewer left is not begun
+OPTIONS_PER_NODE: Final = 10  # larger auctions without a winner are closed once and not improved by pairs
 CLOSINGS_MAX: Final = 3  # each after one that found something better, which sharpens prices and moves
 
 
@@ -56,7 +59,7 @@ def _run(
     if bound > worth:
         worth, bound, more = _close(m, best, trial, spare, is_in, prices, worth, nodes_max // QUICK_SHARE, 0)
         work += more
-    if bound > worth and nodes_max > 0:
+    if bound > worth and nodes_max > 0 and (without == NOBODY or m[N_OPTIONS] <= nodes_max * OPTIONS_PER_NODE):
         if without == NOBODY:
             worth, more = _starts(m, best, trial, is_in, prices, worth, STARTS)
             work += more
@@ -121,10 +124,20 @@ def _close(
     common = prices[0]
     for k in range(m[N_CLASSES]):
         common = min(common, prices[k])
-    worth, bound, nodes = finish(m, best, trial, spare, is_in, surplus, base, common, worth, nodes_max)
+    # First for the optimum; then, with what nodes are left, that nothing is better by more than half the gap, a quarter, ...
+    mark = worth
+    for _ in range(HALVINGS):
+        worth, proved, nodes = finish(m, best, trial, spare, is_in, surplus, base, common, worth, mark, nodes_max // 2)
+        work += nodes
+        nodes_max -= nodes
+        is_proved = proved < bound
+        bound = min(bound, proved)
+        if bound <= worth or nodes_max <= NODES_MIN:
+            break
+        mark = worth + (bound - worth) // 2 if is_proved or mark == worth else mark + (bound - mark) // 2
     work += improve(m, best, is_in)
     worth = worth_of(m, best)
-    return worth, bound, work + nodes
+    return worth, max(bound, worth), work
 
 
 @entry
