@@ -7,6 +7,7 @@ import pytest
 from tests.support.replays import cluster, job, simulated
 from tests.support.uninterruptible import LEASES_LONG, LONG, Outcome, run, table
 from tests.support.world import SHORT
+from themis_arbiter.core.policies import POLICIES
 from themis_arbiter.core.types import OnLeaseEnd
 
 ALONE_MS = LEASES_LONG * SHORT.lease_ms
@@ -63,3 +64,12 @@ def test_a_job_that_begins_anew_has_all_its_work_left_though_it_was_slowed_befor
     left = {record["at_ms"]: app["remaining_gpu_ms"] for record in records for app in record["apps"] if app["app_id"] == "r"}
     # It begins anew at 400 s across a rack: two GPUs at 1.5 times the time. A restart is counted as 40 s of both, unslowed.
     assert left[840_000] == pytest.approx(2_000_000 - (440_000 * 2 / 1.5 - 80_000), rel=1e-6)
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_jobs_that_begin_anew_do_not_undo_each_others_work_for_ever(policy: str) -> None:
+    """Three of them, each several leases long, on the GPUs of one: las would turn them over at every lease end."""
+    jobs = [job(name, name, k, 2, 1_700, on_lease_end=OnLeaseEnd.RESTART) for k, name in enumerate("abc")]
+    done, _ = simulated(jobs, cluster(1, 2), policy=policy)
+    assert max(j.restarts for j in done.jobs) <= 5
+    assert max(j.finish_ms or 0.0 for j in done.jobs) <= 4 * 3 * 1_700_000

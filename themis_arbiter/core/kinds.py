@@ -5,7 +5,9 @@
 * `never`: once it has started, its leases are renewed without an auction until it ends. What it holds is charged to its share
   like any service; a queue may cap how many GPUs such jobs hold together, and those beyond the cap wait.
 
-A protected minimum runtime holds for all kinds: a job that started is renewed until it has run so long.
+A protected minimum runtime holds for all kinds: a job that started is renewed until it has run so long. A `restart` job that
+has begun anew is renewed until it has done as much again as it has lost, else it might begin anew for ever: so what it does
+before it can be displaced doubles at least every time, and it is through after few.
 """
 
 from collections.abc import Iterable, Mapping
@@ -36,9 +38,16 @@ def protected_jobs(state: State, job_ids: Iterable[JobId], end_ms: Millis) -> se
         if job is None or job.report.is_finished or job.gpus_running == 0:
             continue
         is_young = job.running_since_ms is not None and end_ms - job.running_since_ms < state.settings.min_runtime_ms
-        if is_young or on_lease_end(state, job) is OnLeaseEnd.NEVER:
+        if is_young or _has_lost_enough(state, job) or on_lease_end(state, job) is OnLeaseEnd.NEVER:
             found.add(job_id)
     return found
+
+
+def _has_lost_enough(state: State, job: Job) -> bool:
+    """Whether a job that begins anew with every change has to be let run now, to be done some time."""
+    if job.begun_at <= 0 or on_lease_end(state, job) is not OnLeaseEnd.RESTART:
+        return False
+    return job.at(state.now_ms).done < 2 * job.begun_at
 
 
 def work_lost_by_moving(state: State, job: Job) -> GpuMillis:
