@@ -27,6 +27,9 @@ def on_shows(state: State) -> None:
         job = state.jobs.get(job_id)
         if job is None or not state.is_live(job_id):
             continue
+        if job.gpus_running < job.report.gang and _is_coming(state, job_id):
+            _look_again(state, job_id)
+            continue
         if job.gpus_running < job.report.gang:
             _hand_back(state, job_id, _drainable(state, job_id), Cause.GANG_BROKEN if job.report.gang > 1 else Cause.NO_SHOW)
             continue
@@ -38,6 +41,17 @@ def on_shows(state: State) -> None:
             _look_again(state, job_id)
     if state.gang_deadlines:
         state.wake_at(Timer.GANGS, min(state.gang_deadlines.values()))
+
+
+def _is_coming(state: State, job_id: JobId) -> bool:
+    """Whether the job waits for GPUs that it has won, or got some so lately that it need not have used them yet.
+
+    A round may move a part of a gang just before its time to show up, which was about what it won before.
+    """
+    promised = (LeaseState.PENDING, LeaseState.WAITING)
+    fresh_since = state.now_ms - state.show_ms(job_id)
+    leases = state.ledger.of_job(job_id)
+    return any(x.state in promised or (x.state is LeaseState.GRANTED and x.start_ms > fresh_since) for x in leases)
 
 
 def _look_again(state: State, job_id: JobId) -> None:
@@ -53,7 +67,7 @@ def _hand_back(state: State, job_id: JobId, leases: list[Lease], cause: Cause) -
     wait = state.settings.lease_ms * min(NO_SHOW_LEASES_MAX, 2**job.no_shows)
     state.jobs[job_id] = replace(job, retry_ms=state.now_ms + wait, no_shows=job.no_shows + 1)
     drain(state, leases, state.now_ms + state.settings.notice_ms, cause)
-    cancel(state, [x for x in state.ledger.of_job(job_id) if state.ledger.is_next(x)], cause)
+    cancel(state, state.ledger.of_job(job_id), cause)
 
 
 def adopt(state: State, touched: Collection[JobId]) -> None:

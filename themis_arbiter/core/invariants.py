@@ -78,3 +78,7 @@ def _check_persistence(state: State) -> None:
     for lease_id in state.persisted:
         lease = state.ledger.get(lease_id)
         _claim(lease is not None and lease.state is LeaseState.PENDING, f"{lease_id} is stored and not granted, yet {lease}")
+        assert lease is not None
+        others = [x for x in state.grant_leases(lease.job_id, lease.grant_id) if x.lease_id not in state.persisted]
+        waits = any(x.state in (LeaseState.PENDING, LeaseState.WAITING) for x in others)
+        _claim(waits, f"{lease} is stored, waits for nothing and is not granted")

@@ -79,7 +79,7 @@ def _hand_on(state: State, freed: list[Lease]) -> None:
 
 
 def _watch_surplus(state: State, job_ids: Iterable[JobId]) -> None:
-    if any(surplus(state, job_id) for job_id in job_ids):
+    if any(surplus(state, j) or (state.ledger.kept_count(j) and not state.is_live(j)) for j in job_ids):
         state.wake_at(Timer.TIDY, state.now_ms + state.settings.debounce_ms)
 
 
@@ -111,7 +111,7 @@ def on_tidy(state: State) -> None:
     for job_id in sorted({x.job_id for x in state.ledger}):
         cause = Cause.UNWANTED if state.is_live(job_id) else Cause.APP_ENDED
         if not state.is_live(job_id):
-            cancel(state, [x for x in state.ledger.of_job(job_id) if state.ledger.is_next(x)], cause)
+            cancel(state, state.ledger.of_job(job_id), cause)
         drain(state, surplus(state, job_id), state.now_ms + state.settings.notice_ms, cause)
 
 
@@ -136,7 +136,14 @@ def cancel(state: State, leases: Iterable[Lease], cause: Cause) -> None:
         state.moved(state.ledger.move(lease.lease_id, LeaseInput.CANCELLED, state.now_ms, cause))
     if leases:
         state.persist(deletes=[x.lease_id for x in leases])
+        _grant_what_waited(state, leases)
         state.want_round()
+
+
+def _grant_what_waited(state: State, gone: Iterable[Lease]) -> None:
+    """Leases that waited for these, to be granted with them as one gang, wait no more."""
+    for job_id, grant_id in sorted({(x.job_id, x.grant_id) for x in gone}):
+        grant_if_whole(state, job_id, grant_id)
 
 
 def lose_node(state: State, node: NodeName, *, only_vanished: bool = False) -> None:
@@ -157,6 +164,7 @@ def lose_node(state: State, node: NodeName, *, only_vanished: bool = False) -> N
             rest = [x for x in kept if x.state in able]
             drain(state, rest, state.now_ms + state.settings.notice_ms, Cause.GANG_BROKEN)
             cancel(state, [x for x in kept if x.state not in able], Cause.GANG_BROKEN)
+    _grant_what_waited(state, lost)
     state.want_round()
 
 
