@@ -48,6 +48,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         click.echo(f"themis: {problem.format_message()}{_advice(problem)}", err=True)
         return problem.exit_code
     except click.Abort:
+        click.echo("themis: interrupted", err=True)
         return INTERRUPTED
     except BrokenPipeError:
         # Who read our output has gone (`themis apps | head`). Python would fail again when it flushes at its end.

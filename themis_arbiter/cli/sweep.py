@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import click
 
-from themis_arbiter.cli.failures import NotSo, WrongUse
+from themis_arbiter.cli.failures import Interrupted, NotSo, WrongUse
 from themis_arbiter.cli.options import JSON_OPTION
 from themis_arbiter.cli.parameters import ResultFolder
 from themis_arbiter.cli.tables import print_table
@@ -82,6 +82,8 @@ def sweep(
         with _progress(len(works), out) as tell:
             outcomes = sweep_run.run_all(works, executor, tell)
         document = sweep_run.write_results(out, outcomes)
+    except sweep_run.SweepInterrupted as stopped:
+        raise Interrupted(_kept(out, stopped.done, len(works))) from None
     except SweepError as problem:
         raise WrongUse(visible(str(problem))) from problem
     except OSError as error:
@@ -92,6 +94,16 @@ def sweep(
         _print(document, [axis.name for axis in axes])
     if document["failed"]:
         raise NotSo(f"{len(document['failed'])} of {len(points)} points failed; start the sweep again to try them again")
+
+
+def _kept(out: Path, done: Sequence[Any], count: int) -> str:
+    """Write what is done, and say so. Errors: OSError."""
+    from themis_arbiter.sim import sweep_run
+
+    where = f", their results in {visible(str(out))}" if done else ""
+    if done:
+        sweep_run.write_results(out, done)
+    return f"interrupted; {len(done)} of {count} points are done{where}; start the same sweep again for the rest"
 
 
 @contextmanager

@@ -7,16 +7,22 @@ import csv
 import io
 import json
 import multiprocessing
-from collections.abc import Mapping, Sequence
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any, Final, TypeAlias
 
 from themis_arbiter.sim.simulation import Loaded, Request, Tell, processors, simulate
 from themis_arbiter.sim.sweep import Interval, figures, interval
 
 PROCESSES_MAX: Final = 64
+BROKEN_OFF: Final = 130  # exit status of a process that was told to end
 SEED_FOLDER: Final = "seed-{seed}"
 INTERVALS: Final = "intervals"
 
@@ -48,14 +54,50 @@ def compare(cases: Sequence[Case], tell: Tell | None, jobs: int | None = None) -
     done: dict[int, dict[str, Any]] = {}
     # Started anew, not forked: a fork would carry threads' locks along.
     context = multiprocessing.get_context("spawn")
+    others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(max_workers=count, mp_context=context) as pool:
-        futures = {pool.submit(simulate, c.request, c.loaded, c.folder): number for number, c in enumerate(cases)}
-        for future in as_completed(futures):
-            number = futures[future]
-            done[number] = future.result()
-            if tell is not None:
-                tell(f"{cases[number].name}: done in {done[number]['wall_s']:.0f} s")
+        try:
+            with _uninterrupted():  # what is started in it inherits that Ctrl-C is its parent's matter
+                futures = {pool.submit(_run, c.request, c.loaded, c.folder): number for number, c in enumerate(cases)}
+            for future in as_completed(futures):
+                number = futures[future]
+                done[number] = future.result()
+                if tell is not None:
+                    tell(f"{cases[number].name}: done in {done[number]['wall_s']:.0f} s")
+        except BaseException:
+            for child in set(multiprocessing.active_children()) - others:
+                child.terminate()
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
     return [done[number] for number in range(len(cases))]
+
+
+def _run(request: Request, loaded: Loaded, folder: Path) -> dict[str, Any]:
+    """One run in a process of its own, which ends it in order, its folder cleared, where the process is told to end."""
+    before = signal.signal(signal.SIGTERM, _break_off)
+    try:
+        return simulate(request, loaded, folder)
+    except KeyboardInterrupt:
+        os._exit(BROKEN_OFF)  # the pool would go on with the next run
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _break_off(_number: int, _frame: FrameType | None) -> None:
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what it does then is clear up
+    raise KeyboardInterrupt
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():  # Ctrl-C is not for others
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def intervals(summaries: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, Interval]]:

@@ -95,10 +95,21 @@ def done_before(work: Work) -> Outcome | None:
     return None if summary is None else Outcome(point=work.point, summary=summary, is_from_before=True)
 
 
+class SweepInterrupted(KeyboardInterrupt):
+    """Somebody pressed Ctrl-C; `done` are the points that were done by then, in the plan's order."""
+
+    def __init__(self, done: list[Outcome]) -> None:
+        super().__init__("interrupted")
+        self.done = done
+
+
 def run_all(
     works: Sequence[Work], executor: AbstractContextManager[Executor], tell: Callable[[Outcome], None]
 ) -> list[Outcome]:
-    """Every point's outcome in the plan's order; `tell` hears of each as it comes. Errors: SweepError, no executor."""
+    """Every point's outcome in the plan's order; `tell` hears of each as it comes.
+
+    Errors: SweepError, no executor; SweepInterrupted, when no point runs any more.
+    """
     outcomes: dict[int, Outcome] = {}
     for number, work in enumerate(works):
         earlier = done_before(work)
@@ -107,15 +118,22 @@ def run_all(
             tell(earlier)
     left = [number for number in range(len(works)) if number not in outcomes]
     if left:
-        with executor as pool:
-            futures: dict[Future[Outcome], int] = {pool.submit(run_point, works[number]): number for number in left}
-            try:
-                for future in as_completed(futures):
-                    outcomes[futures[future]] = future.result()
-                    tell(outcomes[futures[future]])
-            except BaseException:
-                pool.shutdown(wait=False, cancel_futures=True)
-                raise
+        futures: dict[Future[Outcome], int] = {}
+        try:
+            with executor as pool:
+                futures |= {pool.submit(run_point, works[number]): number for number in left}
+                try:
+                    for future in as_completed(futures):
+                        outcomes[futures[future]] = future.result()
+                        tell(outcomes[futures[future]])
+                except BaseException:
+                    pool.shutdown(wait=True, cancel_futures=True)
+                    raise
+        except KeyboardInterrupt:
+            over = (f for f in futures if f.done() and not f.cancelled() and f.exception() is None)
+            outcomes |= {futures[f]: f.result() for f in over}
+            done = [outcomes[number] for number in sorted(outcomes) if outcomes[number].summary is not None]
+            raise SweepInterrupted(done) from None
     return [outcomes[number] for number in range(len(works))]
 
 

@@ -2,7 +2,11 @@
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -162,3 +166,28 @@ def test_a_summary_of_a_run_is_known_as_ours() -> None:
     assert simulate("--no-report") == 0
     assert json.loads(Path("out/summary.json").read_text())["max_rho"] > 0
     assert simulate("--no-report") == 0
+
+
+@pytest.mark.slow
+def test_an_interrupted_comparison_keeps_whole_runs_only() -> None:
+    rows = [f"a{k},j,{k * 100},1,50000" for k in range(400)]
+    Path("long.csv").write_text("app_id,job_id,arrival_s,n_gpus,duration_s\n" + "\n".join(rows) + "\n")
+    command = [sys.executable, "-m", "themis_arbiter.cli", "compare", "--policy", "fifo,themis", "--jobs", "2", "--out", "out"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    running = subprocess.Popen(
+        [*command, "--trace", "long.csv", "--cluster", "c.yaml", "--lease", "61", "--no-report"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
+    )
+    deadline = time.monotonic() + 60
+    while not list(Path().glob("out/*/rounds.jsonl.part")):
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does: the workers hear of it too
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert told.splitlines()[-1] == "themis: interrupted; no results are kept in out; start the same command again"
+    assert "Traceback" not in told
+    assert [p for p in Path("out").rglob("*") if p.is_file()] == []

@@ -313,3 +313,25 @@ def test_interrupted_sweep_starts_nothing_more(tmp_path: Path, fake: tuple[str, 
     with ThreadPoolExecutor(max_workers=1) as pool, pytest.raises(KeyboardInterrupt):
         run_all(items, nullcontext(pool), interrupt)
     assert starts(tmp_path) <= 3
+
+
+def test_interrupted_sweep_says_what_is_done_and_keeps_it(
+    tmp_path: Path, command: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_whole = sweep_run.run_all
+
+    def interrupted(items: Sequence[Work], executor: Any, tell: Any) -> list[Outcome]:
+        def tell_once(outcome: Outcome) -> None:
+            tell(outcome)
+            raise KeyboardInterrupt
+
+        return run_whole(items, executor, tell_once)
+
+    given = [*command, "--jobs", "1", "--grid", "lease=" + ",".join(str(k) for k in range(1, 30)), "--", "--trace", "t.csv"]
+    monkeypatch.setattr(sweep_run, "run_all", interrupted)
+    assert run(given) == 130
+    last = capsys.readouterr().err.splitlines()[-1]
+    done = len((tmp_path / "out" / "points.csv").read_text().splitlines()) - 1
+    assert 1 <= done < 29
+    assert f"interrupted; {done} of 29 points are done, their results in " in last
+    assert json.loads((tmp_path / "out" / "results.json").read_text())["failed"] == []
