@@ -12,7 +12,9 @@ from themis_arbiter.cli.failures import WrongUse
 from themis_arbiter.cli.parameters import inputs_named
 from themis_arbiter.cli.simulate import (
     INPUTS,
+    LEASE_COLUMN,
     SHOWN,
+    leases,
     named,
     policy_names,
     print_settings,
@@ -100,18 +102,23 @@ def _run(
         if seeds is not None:
             comparing.write_intervals(out, found)
         report([out / policy for policy in policies], out, is_wanted=not no_report)
+    for policy in comparing.seedless(runs):
+        tell(f"{policy}: the seed changes nothing: that is one run, and there is no interval")
     firsts = {policy: by_seed[0] for policy, by_seed in runs.items()}
     if seeds is None:
         print_summaries(firsts, firsts if as_json else None)
     elif as_json:
         print_summaries(firsts, {"seeds": list(chosen), "policies": comparing.plain_intervals(found)})
     else:
-        _print_intervals(found)
+        _print_intervals(found, leases(firsts))
 
 
-def _print_intervals(found: Mapping[str, Mapping[str, Interval]]) -> None:
-    columns = (("POLICY", False), *((title, True) for _, title, _ in SHOWN))
-    rows = [[policy, *(_cell(by_name[key], digits) for key, _, digits in SHOWN)] for policy, by_name in found.items()]
+def _print_intervals(found: Mapping[str, Mapping[str, Interval]], lease_of: Mapping[str, str]) -> None:
+    columns = (("POLICY", False), *LEASE_COLUMN[: bool(lease_of)], *((title, True) for _, title, _ in SHOWN))
+    rows = []
+    for policy, by_name in found.items():
+        lease = [lease_of[policy]] if lease_of else []
+        rows.append([policy, *lease, *(_cell(by_name[key], digits) for key, _, digits in SHOWN)])
     print_table(columns, rows)
     sys.stdout.flush()
 

@@ -32,6 +32,7 @@ SHOWN: Final = (
     ("wall_s", "WALL S", 1),
 )
 SECONDS_MAX: Final = 1e9
+LEASE_COLUMN: Final = (("LEASE S", True),)
 PATH: Final = click.Path(path_type=Path)
 INPUTS: Final = ("trace", "cluster", "models", "shares")  # flags that name files to read
 
@@ -221,6 +222,12 @@ def tell(line: str) -> None:
     click.echo(f"themis: {visible(line)}", err=True)
 
 
+def leases(summaries: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """The lease of each policy in seconds, where they differ: then it is a part of what is compared."""
+    found = {policy: f"{s['made_with']['lease_s']:g}" for policy, s in summaries.items()}
+    return found if len(set(found.values())) > 1 else {}
+
+
 def print_summaries(summaries: Mapping[str, Mapping[str, Any]], document: Any) -> None:
     """A table with a row a policy; or `document` as JSON where there is one."""
     from themis_arbiter.server.documents import dumps
@@ -228,7 +235,11 @@ def print_summaries(summaries: Mapping[str, Mapping[str, Any]], document: Any) -
     if document is not None:
         click.echo(dumps(document, indent=2))
         return
-    columns = (("POLICY", False), *((title, True) for _, title, _ in SHOWN))
-    rows = [[policy, *(f"{s[key]:.{digits}f}" for key, _, digits in SHOWN)] for policy, s in summaries.items()]
+    lease_of = leases(summaries)
+    columns = (("POLICY", False), *LEASE_COLUMN[: bool(lease_of)], *((title, True) for _, title, _ in SHOWN))
+    rows = []
+    for policy, s in summaries.items():
+        lease = [lease_of[policy]] if lease_of else []
+        rows.append([policy, *lease, *(f"{s[key]:.{digits}f}" for key, _, digits in SHOWN)])
     print_table(columns, rows)
     sys.stdout.flush()

@@ -83,11 +83,14 @@ def sweep(
             outcomes = sweep_run.run_all(works, executor, tell)
         document = sweep_run.write_results(out, outcomes)
     except sweep_run.SweepInterrupted as stopped:
-        raise Interrupted(_kept(out, stopped.done, len(works))) from None
+        raise Interrupted(_kept(out, stopped.done, stopped.count)) from None
     except SweepError as problem:
         raise WrongUse(visible(str(problem))) from problem
     except OSError as error:
         raise NotSo(f"{visible(str(out))}: cannot be written: {error.strerror or error}") from error
+    if document["same_for_all_seeds"]:
+        same, all_of = len(document["same_for_all_seeds"]), len(document["results"])
+        click.echo(f"themis: the seed changes nothing in {same} of {all_of} combinations: one run each, no interval", err=True)
     if as_json:
         click.echo(dumps(document, indent=2))
     else:

@@ -127,7 +127,15 @@ def _tell(document: dict[str, Any], *, as_json: bool, is_on_stderr: bool = False
 
 
 def _cell(value: Any) -> str:
-    return f"{value:,.6g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
+    return (
+        f"{value:,.6g}"
+        if isinstance(value, float)
+        else f"{value:,}"
+        if isinstance(value, int)
+        else "-"
+        if value is None
+        else str(value)
+    )
 
 
 # --- generate ---------------------------------------------------------------------------------------------------------

@@ -7,22 +7,19 @@ import csv
 import io
 import json
 import multiprocessing
-import os
 import signal
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from types import FrameType
 from typing import Any, Final, TypeAlias
 
+from themis_arbiter.sim.run_folder import SUMMARY, clear
 from themis_arbiter.sim.simulation import Loaded, Request, Tell, processors, simulate
-from themis_arbiter.sim.sweep import Interval, figures, interval
+from themis_arbiter.sim.sweep import Interval, figures, is_seedless, over_seeds
 
 PROCESSES_MAX: Final = 64
-BROKEN_OFF: Final = 130  # exit status of a process that was told to end
 SEED_FOLDER: Final = "seed-{seed}"
 INTERVALS: Final = "intervals"
 
@@ -57,8 +54,8 @@ def compare(cases: Sequence[Case], tell: Tell | None, jobs: int | None = None) -
     others = set(multiprocessing.active_children())
     with ProcessPoolExecutor(max_workers=count, mp_context=context) as pool:
         try:
-            with _uninterrupted():  # what is started in it inherits that Ctrl-C is its parent's matter
-                futures = {pool.submit(_run, c.request, c.loaded, c.folder): number for number, c in enumerate(cases)}
+            with _ctrl_c_held_back():  # what is started in it inherits that Ctrl-C is its parent's matter
+                futures = {pool.submit(simulate, c.request, c.loaded, c.folder): number for number, c in enumerate(cases)}
             for future in as_completed(futures):
                 number = futures[future]
                 done[number] = future.result()
@@ -66,48 +63,36 @@ def compare(cases: Sequence[Case], tell: Tell | None, jobs: int | None = None) -
                     tell(f"{cases[number].name}: done in {done[number]['wall_s']:.0f} s")
         except BaseException:
             for child in set(multiprocessing.active_children()) - others:
-                child.terminate()
+                child.kill()
             pool.shutdown(wait=True, cancel_futures=True)
+            for case in cases:
+                if not (case.folder / SUMMARY).exists():  # the last of a run's files
+                    clear(case.folder)
             raise
     return [done[number] for number in range(len(cases))]
 
 
-def _run(request: Request, loaded: Loaded, folder: Path) -> dict[str, Any]:
-    """One run in a process of its own, which ends it in order, its folder cleared, where the process is told to end."""
-    before = signal.signal(signal.SIGTERM, _break_off)
-    try:
-        return simulate(request, loaded, folder)
-    except KeyboardInterrupt:
-        os._exit(BROKEN_OFF)  # the pool would go on with the next run
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def _break_off(_number: int, _frame: FrameType | None) -> None:
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # once is enough: what it does then is clear up
-    raise KeyboardInterrupt
-
-
 @contextmanager
-def _uninterrupted() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():  # Ctrl-C is not for others
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _ctrl_c_held_back() -> Iterator[None]:
+    """A Ctrl-C in it comes after it. Processes that are started in it never hear of one."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def intervals(summaries: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, dict[str, Interval]]:
     """Each figure of each policy over its runs."""
     out: dict[str, dict[str, Interval]] = {}
     for policy, runs in summaries.items():
-        found = [figures(run) for run in runs]
-        names = list(dict.fromkeys(name for run in found for name in run))
-        out[policy] = {name: interval([run[name] for run in found if name in run]) for name in names}
+        out[policy] = over_seeds([figures(run) for run in runs])
     return out
+
+
+def seedless(summaries: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[str]:
+    """The policies under which the seed changes nothing."""
+    return [policy for policy, runs in summaries.items() if is_seedless([figures(run) for run in runs])]
 
 
 def plain_intervals(found: Intervals) -> dict[str, Any]:

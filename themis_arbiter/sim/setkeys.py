@@ -107,6 +107,17 @@ def parse_sets(texts: Iterable[str]) -> dict[str, Any]:
     return out
 
 
+def plain_sets(sets: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by key as they would be written, of values by field of Settings."""
+    found: dict[str, Any] = {}
+    for key in set_keys():
+        if key.field in sets:
+            value = sets[key.field]
+            is_scaled = key.field.endswith("_ms") or key.field in GPU_SECONDS
+            found[key.key] = value / 1000.0 if is_scaled else str(value) if isinstance(value, Enum) else value
+    return found
+
+
 def _value(key: SetKey, text: str, setting: str) -> Any:
     kind = type(key.default)
     try:

@@ -2,7 +2,7 @@
 
 import gc
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -15,16 +15,18 @@ from themis_arbiter.core.types import AppId, NodeName
 from themis_arbiter.ports import Journal
 from themis_arbiter.sim.clusterfile import Capacity, read_whole_cluster
 from themis_arbiter.sim.figures import AppFigures, app_figures, nearest_rank, summary
+from themis_arbiter.sim.made_with import digest, made_with
 from themis_arbiter.sim.outputs import write_run
 from themis_arbiter.sim.run_folder import JOURNAL, PART, ROUNDS, fresh
-from themis_arbiter.sim.setkeys import make_settings
+from themis_arbiter.sim.setkeys import default_lease_s, make_settings
 from themis_arbiter.sim.shares import read_shares
 from themis_arbiter.sim.sim_jobs import Physics
 from themis_arbiter.sim.simulate import Inputs, Misreport, Replayed, replay
-from themis_arbiter.sim.trace import Trace, TraceError, read_trace, unknown_models
+from themis_arbiter.sim.trace import Trace, TraceError, TraceJob, read_trace, unknown_models
 
 BAD_ROWS_TOLD_MAX: Final = 100  # lines on stderr; the count says how many there were
 GC_THRESHOLD: Final = 200_000
+PERIODS_MAX_UNTOLD: Final = 100_000  # of a lease; more take hours
 
 Tell = Callable[[str], None]
 
@@ -60,6 +62,7 @@ class Loaded:
     slowdowns: SlowdownModel
     weights: dict[AppId, float] | None
     capacity: Mapping[NodeName, Capacity] = field(default_factory=dict)
+    files: Mapping[str, tuple[str, str | None] | None] = field(default_factory=dict)  # path and SHA-256, by flag
 
 
 def load(request: Request, tell: Tell) -> Loaded:
@@ -89,7 +92,38 @@ def load(request: Request, tell: Tell) -> Loaded:
             names = ", ".join(ascii(name)[:60] for name in unknown[:5])
             raise TraceError(f"{request.trace}: models not in {request.models}: {names}; add their rows")
     weights = read_shares(request.shares, trace.apps()) if request.shares is not None else None
-    return Loaded(trace, cluster.topology, slowdowns, weights, cluster.capacity)
+    for line in _notes(request, trace.jobs, cluster.topology.gpu_count):
+        tell(line)
+    named: dict[str, Path | str | None] = {
+        "trace": request.trace,
+        "cluster": request.cluster,
+        "models": request.models,
+        "shares": request.shares,
+    }
+    files = {name: (str(path), digest(Path(path))) if path else None for name, path in named.items()}
+    return Loaded(trace, cluster.topology, slowdowns, weights, cluster.capacity, files)
+
+
+def _notes(request: Request, jobs: Sequence[TraceJob], gpus: int) -> Iterator[str]:
+    """What whoever starts the run should know of it."""
+    large = [job for job in jobs if job.gang > gpus]
+    fitting = [job for job in jobs if job.gang <= gpus]
+    if not fitting:
+        return  # the run itself is refused
+    if large:
+        names = ", ".join(ascii("/".join(job.key))[:60] for job in large[:5])
+        yield (
+            f"{request.trace}: {len(large)} jobs want more than the cluster's {gpus} GPUs and are left out "
+            f"(rejected_jobs in summary.json): {names}{', ...' if len(large) > 5 else ''}"
+        )
+    lease_s = request.lease_s or default_lease_s(request.policy)
+    last_s = max(job.arrival_s + job.work_gpu_s / job.max_gpus for job in fitting)
+    span_s = max(last_s - fitting[0].arrival_s, sum(job.work_gpu_s for job in fitting) / gpus)
+    if span_s / lease_s > PERIODS_MAX_UNTOLD:
+        yield (
+            f"{request.trace}: lasts {span_s / lease_s:,.0f} leases of {lease_s:g} s or more, which takes long; "
+            "a longer --lease or a part of the trace takes less"
+        )
 
 
 def simulate(request: Request, loaded: Loaded, folder: Path, progress: Tell | None = None) -> dict[str, Any]:
@@ -119,7 +153,11 @@ def simulate(request: Request, loaded: Loaded, folder: Path, progress: Tell | No
         replayed = _replay_into(folder, inputs, progress, has_journal=request.has_journal)
         physics = Physics(loaded.topology, loaded.slowdowns, settings.restart_cost_ms)
         apps = app_figures(replayed.jobs, replayed.weights, loaded.topology.gpu_count, request.rho_floor_s)
-        found = _summary(request, replayed, apps, physics)
+        found = _summary(request, replayed, apps, physics) | {
+            "made_with": made_with(
+                settings, loaded.files, request.sets, request.misreports, request.estimate_error, request.rho_floor_s
+            )
+        }
         write_run(folder, replayed.jobs, apps, found, dict(replayed.weights) if loaded.weights is not None else None)
     return found
 

@@ -26,6 +26,7 @@ T_95: Final = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131),
     *(2.120, 2.110, 2.101, 2.093, 2.086, 2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
+MEASURED: Final = frozenset({"wall_s", "auction_ms.p50", "auction_ms.p95"})  # figures that differ between equal runs
 OURS: Final = frozenset({"out", "seed"})  # flags that the sweep itself sets
 
 
@@ -143,13 +144,13 @@ def interval(values: Sequence[float]) -> Interval:
 
 
 def figures(summary: Mapping[str, Any]) -> dict[str, float]:
-    """The plain numbers of a summary by name; of mappings (`auction_ms`) the numbers inside. `seed` is no figure."""
+    """The plain numbers of a summary by name; of mappings (`auction_ms`) the numbers inside; not `seed`, `made_with`."""
     found: dict[str, float] = {}
     for key, value in summary.items():
         inner = value.items() if isinstance(value, Mapping) else [("", value)]
         for name, number in inner:
             is_number = isinstance(number, int | float) and not isinstance(number, bool) and math.isfinite(number)
-            if is_number and key != "seed":
+            if is_number and key not in {"seed", "made_with"}:
                 found[f"{key}.{name}" if name else key] = float(number)
     return found
 
@@ -161,6 +162,18 @@ def combined(results: Iterable[tuple[Point, Mapping[str, Any]]]) -> list[tuple[d
         by_settings.setdefault(point.settings, []).append(figures(summary))
     out: list[tuple[dict[str, str], dict[str, Interval]]] = []
     for settings, runs in by_settings.items():
-        names = list(dict.fromkeys(name for run in runs for name in run))
-        out.append((dict(settings), {name: interval([run[name] for run in runs if name in run]) for name in names}))
+        out.append((dict(settings), over_seeds(runs)))
     return out
+
+
+def is_seedless(runs: Sequence[Mapping[str, float]]) -> bool:
+    """Whether the seed changes no figure: then several runs are one, and say nothing about how figures vary."""
+    plain = [{name: value for name, value in run.items() if name not in MEASURED} for run in runs]
+    return len(plain) > 1 and all(run == plain[0] for run in plain)
+
+
+def over_seeds(runs: Sequence[Mapping[str, float]]) -> dict[str, Interval]:
+    """Each figure over runs under different seeds; over one of them where the seed changes nothing."""
+    names = list(dict.fromkeys(name for run in runs for name in run))
+    differing = runs[:1] if is_seedless(runs) else runs
+    return {name: interval([run[name] for run in (runs if name in MEASURED else differing) if name in run]) for name in names}

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 
-from themis_arbiter.sim.sweep import PROGRAM, Point, SweepError, combined, figures
+from themis_arbiter.sim.sweep import PROGRAM, Point, SweepError, combined, figures, is_seedless
 
 MARKER: Final = "done.json"
 LOG: Final = "stderr.txt"
@@ -96,11 +96,11 @@ def done_before(work: Work) -> Outcome | None:
 
 
 class SweepInterrupted(KeyboardInterrupt):
-    """Somebody pressed Ctrl-C; `done` are the points that were done by then, in the plan's order."""
+    """Somebody pressed Ctrl-C; `done` are the points of `count` that were done by then, in the plan's order."""
 
-    def __init__(self, done: list[Outcome]) -> None:
+    def __init__(self, done: list[Outcome], count: int) -> None:
         super().__init__("interrupted")
-        self.done = done
+        self.done, self.count = done, count
 
 
 def run_all(
@@ -133,7 +133,7 @@ def run_all(
             over = (f for f in futures if f.done() and not f.cancelled() and f.exception() is None)
             outcomes |= {futures[f]: f.result() for f in over}
             done = [outcomes[number] for number in sorted(outcomes) if outcomes[number].summary is not None]
-            raise SweepInterrupted(done) from None
+            raise SweepInterrupted(done, len(works)) from None
     return [outcomes[number] for number in range(len(works))]
 
 
@@ -188,9 +188,13 @@ def write_results(out: Path, outcomes: Sequence[Outcome]) -> dict[str, Any]:
         for name, found in by_name.items()
     ]
     _write_csv(out / "results.csv", [*axes, "figure", "seeds", "mean", "ci95_low", "ci95_high"], spread)
+    by_settings: dict[tuple[tuple[str, str], ...], list[dict[str, float]]] = {}
+    for point, summary in good:
+        by_settings.setdefault(point.settings, []).append(figures(summary))
     document = {
         "points": len(outcomes),
         "failed": [{"command": o.point.command(out), "reason": o.reason} for o in outcomes if o.summary is None],
+        "same_for_all_seeds": [dict(settings) for settings, runs in by_settings.items() if is_seedless(runs)],
         "results": [
             {"settings": s, "figures": {name: asdict(found) for name, found in by_name.items()}} for s, by_name in together
         ],

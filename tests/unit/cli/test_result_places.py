@@ -186,7 +186,12 @@ def test_an_interrupted_comparison_keeps_whole_runs_only() -> None:
         assert time.monotonic() < deadline
         time.sleep(0.05)
     os.killpg(running.pid, signal.SIGINT)  # as a terminal does: the workers hear of it too
-    _, told = running.communicate(timeout=60)
+    try:
+        _, told = running.communicate(timeout=60)
+    finally:
+        if running.poll() is None:
+            os.killpg(running.pid, signal.SIGKILL)
+            running.communicate()
     assert running.returncode == 130
     assert told.splitlines()[-1] == "themis: interrupted; no results are kept in out; start the same command again"
     assert "Traceback" not in told
