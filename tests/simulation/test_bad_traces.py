@@ -138,10 +138,10 @@ NAMES: Final = (
     "..",
     "a,b",
     'say "hi"',
-    "two\nlines",
+    "a\u00a0b",
     "x" * 5_000,
     "\U0001f600",
-    "a\u0085b\u2028c",
+    "a\u200bb",
     "=1+1",
     "%2F",
     "-",
@@ -156,6 +156,8 @@ def test_hostile_names_stay_apart_in_every_file(tmp_path: Path) -> None:
         writer.writerow(HEADER.split(","))
         for name in NAMES:
             writer.writerows([[name, "j", 0, 1, 50], [name, name, 5, 2, 60]])
+        for name in ("two\nlines", "a\u0085b", "a\u2028b", "a\x1bb"):  # would break the lines of files and logs
+            writer.writerow([name, "j", 0, 1, 50])
     files = [f"--trace={tmp_path / 't.csv'}", f"--cluster={tmp_path / 'c.yaml'}", f"--out={tmp_path / 'out'}"]
     assert run(["simulate", *files, "--journal"]) == 0
     assert {r["app_id"] for r in rows(tmp_path / "out" / "apps.csv")} == set(NAMES)

@@ -38,7 +38,7 @@ def _seeds(_context: click.Context, _parameter: click.Parameter, value: str | No
 
 
 @click.command()
-@click.option("--policy", "policies", required=True, callback=policy_names, metavar="A,B,...", help="Which ones.")
+@click.option("--policy", "policies", callback=policy_names, metavar="A,B,...", help="Which ones.")
 @click.option(
     "--seeds",
     callback=_seeds,
@@ -54,9 +54,10 @@ def compare(policies: tuple[str, ...], out: Path | None, *, list_settings: bool,
     and the runs of further seeds below the policies' folders.
     """
     if list_settings:
-        for policy in policies:
-            print_settings(policy)
+        print_settings(policies, as_json=flags["as_json"])
         return
+    if not policies:
+        raise WrongUse("--policy: missing; name policies, as in --policy themis,srsf")
     _run(policies, named(out), **flags)
 
 
@@ -72,13 +73,15 @@ def _run(
 ) -> None:
     from themis_arbiter.sim import compare as comparing
     from themis_arbiter.sim.run_folder import check_apart, check_ours, clear
-    from themis_arbiter.sim.simulation import load
+    from themis_arbiter.sim.simulation import load, settings_of
 
     chosen: Sequence[int] = seeds or (flags["seed"],)
     folders = [comparing.folder_of(out, policy, seed, chosen) for policy in policies for seed in chosen]
     with problems_told(out, folders):
         first = request_of(policies[0], **flags)
         requests = [replace(first, seed=s, trace=Path(str(first.trace).replace(SEED_MARK, str(s)))) for s in chosen]
+        for policy in policies:
+            settings_of(replace(first, policy=policy))
         for request in requests:
             check_apart([out, *folders], inputs_named({**flags, "trace": request.trace}, INPUTS))
         for folder in (out, *folders):

@@ -33,12 +33,15 @@ SHOWN: Final = (
 )
 SECONDS_MAX: Final = 1e9
 LEASE_COLUMN: Final = (("LEASE S", True),)
+ONE_POLICY: Final = "--policy: one policy here; `themis compare` takes several"
 PATH: Final = click.Path(path_type=Path)
 INPUTS: Final = ("trace", "cluster", "models", "shares")  # flags that name files to read
 
 
-def policy_names(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
-    """Names of policies between commas, each once."""
+def policy_names(_context: click.Context, _parameter: click.Parameter, value: str | None) -> tuple[str, ...]:
+    """Names of policies between commas, each once; none where the flag is not given."""
+    if value is None:
+        return ()
     names = tuple(dict.fromkeys(part.strip() for part in value.split(",") if part.strip()))
     unknown = [name for name in names if name not in POLICIES]
     if unknown or not names:
@@ -113,16 +116,16 @@ def simulate(policies: tuple[str, ...], out: Path | None, *, list_settings: bool
     Writes allocations, jobs, apps, decision records, a summary and report.html to the --out folder.
     """
     if list_settings:
-        print_settings(policies[0])
+        print_settings(policies[:1], as_json=as_json)
         return
     if len(policies) > 1:
-        raise WrongUse("--policy: one policy here; `themis compare` takes several")
+        raise WrongUse(ONE_POLICY)
     _run(policies[0], out, as_json=as_json, **flags)
 
 
 def _run(policy: str, out: Path | None, *, as_json: bool, no_report: bool, **flags: Any) -> None:
     from themis_arbiter.sim.run_folder import check_apart, check_ours
-    from themis_arbiter.sim.simulation import load
+    from themis_arbiter.sim.simulation import load, settings_of
     from themis_arbiter.sim.simulation import simulate as simulate_run
 
     out = named(out)
@@ -130,6 +133,7 @@ def _run(policy: str, out: Path | None, *, as_json: bool, no_report: bool, **fla
         check_apart([out], inputs_named(flags, INPUTS))
         check_ours(out)
         request = request_of(policy, **flags)
+        settings_of(request)  # before anything is read
         summary = simulate_run(request, load(request, tell), out, tell)
         report([out], out, is_wanted=not no_report)
     print_summaries({policy: summary}, summary if as_json else None)
@@ -177,13 +181,46 @@ def kept(out: Path, folders: Sequence[Path]) -> str:
     return f"whole are the results in {', '.join(whole)}" if whole else f"no results are kept in {visible(str(out))}"
 
 
-def print_settings(policy: str) -> None:
-    """What --set takes."""
+def print_settings(policies: Sequence[str], *, as_json: bool) -> None:
+    """What --set takes, by policy; without one, all that any of them reads."""
+    from themis_arbiter.server.documents import dumps
     from themis_arbiter.sim.setkeys import set_keys
 
-    click.echo(f"--set keys of policy {policy}:")
-    rows = [[k.key, k.shown_default, k.meaning] for k in set_keys(policy)]
-    print_table((("KEY", False), ("DEFAULT", False), ("MEANING", False)), rows)
+    listed = {policy: set_keys(policy) for policy in policies} or {"any": set_keys()}
+    if as_json:
+        document = {
+            policy: [{"key": k.key, "default": k.shown_default, "meaning": k.meaning} for k in keys]
+            for policy, keys in listed.items()
+        }
+        click.echo(dumps(document, indent=2))
+        return
+    for policy, keys in listed.items():
+        click.echo(f"--set keys of {f'policy {policy}' if policies else 'all policies'}:")
+        rows = [[k.key, k.shown_default, k.meaning] for k in keys]
+        print_table((("KEY", False), ("DEFAULT", False), ("MEANING", False)), rows)
+
+
+def check_arguments(arguments: Sequence[str], out: Path) -> dict[str, Path | None]:
+    """Refuse what `themis simulate` would refuse before it reads trace and cluster; the files that it reads, by flag.
+
+    Errors: click.ClickException, TraceError.
+    """
+    from themis_arbiter.sim.simulation import settings_of
+
+    with simulate.make_context("simulate", [*arguments, "--out", str(out)]) as context:
+        flags = dict(context.params)
+    policies = flags.pop("policies")
+    if len(policies) > 1:
+        raise WrongUse(ONE_POLICY)
+    for name in ("out", "list_settings", "as_json", "no_report"):
+        flags.pop(name)
+    request = request_of(policies[0], **flags)
+    settings_of(request)
+    for name in INPUTS:
+        path = flags.get(name)
+        if path is not None and not path.exists():
+            raise WrongUse(f"--{name} {path}: is not there; name a file that is")
+    return inputs_named(flags, INPUTS)
 
 
 def request_of(policy: str, **flags: Any) -> Any:

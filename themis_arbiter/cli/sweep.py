@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,10 +12,13 @@ import click
 from themis_arbiter.cli.failures import Interrupted, NotSo, WrongUse
 from themis_arbiter.cli.options import JSON_OPTION
 from themis_arbiter.cli.parameters import ResultFolder
+from themis_arbiter.cli.simulate import check_arguments
 from themis_arbiter.cli.tables import print_table
 from themis_arbiter.obs.labels import visible
 from themis_arbiter.server.documents import dumps
-from themis_arbiter.sim.sweep import Axis, SweepError, parse_axis, parse_seeds, plan
+from themis_arbiter.sim.run_folder import check_apart
+from themis_arbiter.sim.sweep import RESULTS, Axis, Point, SweepError, parse_axis, parse_seeds, plan
+from themis_arbiter.sim.trace import TraceError
 
 SHOWN: Final = ("max_rho", "p95_rho", "frac_rho_le_1_05", "avg_jct_s", "gpu_hours", "restarts")
 
@@ -75,6 +79,7 @@ def sweep(
             for point in points:
                 click.echo(visible(point.command(out)))
             return
+        check_points(points, out)
         out.mkdir(parents=True, exist_ok=True)
         works = [sweep_run.Work(point=p, out=out, folder=Path.cwd(), is_summary_only=how["is_summary_only"]) for p in points]
         address = how["dask_address"]
@@ -84,7 +89,7 @@ def sweep(
         document = sweep_run.write_results(out, outcomes)
     except sweep_run.SweepInterrupted as stopped:
         raise Interrupted(_kept(out, stopped.done, stopped.count)) from None
-    except SweepError as problem:
+    except (SweepError, TraceError) as problem:
         raise WrongUse(visible(str(problem))) from problem
     except OSError as error:
         raise NotSo(f"{visible(str(out))}: cannot be written: {error.strerror or error}") from error
@@ -97,6 +102,21 @@ def sweep(
         _print(document, [axis.name for axis in axes])
     if document["failed"]:
         raise NotSo(f"{len(document['failed'])} of {len(points)} points failed; start the sweep again to try them again")
+
+
+def check_points(points: Sequence[Point], out: Path) -> None:
+    """Refuse a grid with a point that cannot run, before any does. Errors: WrongUse, TraceError."""
+    has_seeds = any(first.arguments[:-1] != second.arguments[:-1] for first, second in pairwise(points[:2]))
+    seen: set[tuple[tuple[str, str], ...]] = set()
+    for point in points:
+        if has_seeds or point.settings not in seen:  # seeds alone change nothing that could be wrong
+            seen.add(point.settings)
+            arguments = point.arguments[1:]
+            try:
+                inputs = check_arguments(arguments, point.folder(out))
+            except click.ClickException as problem:
+                raise WrongUse(f"{problem.format_message()}; no point was run, see --dry-run") from None
+            check_apart([out / name for name in RESULTS], inputs)
 
 
 def _kept(out: Path, done: Sequence[Any], count: int) -> str:

@@ -64,17 +64,16 @@ def convert_command(
 
     Every row read is taken, bad or left out, and the three add up. Exit status 2 where nothing could be taken.
     """
+    _refuse_two_on_stdout(out, as_json=as_json)
     try:
         check_apart([out], {"IN": source, "--models": models_file, "--throughputs": how["throughputs"]})
-        done = convert(form, source, Options(models=_model_names(models_file), **how))
+        done = convert(form, source, Options(models=_model_names(models_file), is_strict=is_strict, **how))
     except (TraceError, Unconvertible) as problem:
         raise WrongUse(visible(str(problem))) from problem
-    for bad in done.bad_rows[: 1 if is_strict else BAD_ROWS_SHOWN_MAX]:
+    for bad in done.bad_rows[:BAD_ROWS_SHOWN_MAX]:
         click.echo(f"themis: {visible(str(bad))}", err=True)
-    if len(done.bad_rows) > BAD_ROWS_SHOWN_MAX and not is_strict:
+    if len(done.bad_rows) > BAD_ROWS_SHOWN_MAX:
         click.echo(f"themis: and {len(done.bad_rows) - BAD_ROWS_SHOWN_MAX} more bad rows", err=True)
-    if is_strict and done.bad_rows:
-        raise WrongUse(f"{visible(str(source))}: {len(done.bad_rows)} bad rows and --strict; nothing was written")
     if not done.jobs:
         raise WrongUse(f"{visible(str(source))}: no usable row in {done.rows_read}; nothing was written")
     _write(out, done.jobs)
@@ -112,10 +111,15 @@ def _write(out: Path, jobs: Sequence[TraceRow]) -> None:
         raise NotSo(f"{visible(str(out))}: cannot be written: {error.strerror or error}") from error
 
 
+def _refuse_two_on_stdout(out: Path, *, as_json: bool) -> None:
+    if as_json and out == STDOUT:
+        raise WrongUse("--json: stdout has the trace already where OUT is -; name a file, or leave --json out")
+
+
 def _tell(document: dict[str, Any], *, as_json: bool, is_on_stderr: bool = False) -> None:
     """The document, or its entries as rows; a mapping gives one row an entry."""
     if as_json:
-        click.echo(dumps(document, indent=2), err=is_on_stderr)
+        click.echo(dumps(document, indent=2))
         return
     rows: list[list[str]] = []
     for key, value in document.items():
@@ -193,6 +197,7 @@ def generate_command(out: Path, curves_file: Path | None, as_json: bool, **what:
     Apps are tuning apps as the Themis paper describes them. A style says which jobs run to their end: `single` one job,
     `parallel` all, `halving` one in --eta after each rung, `curves` those whose learning curve stays above the median.
     """
+    _refuse_two_on_stdout(out, as_json=as_json)
     try:
         check_apart([out], {"--curves": curves_file})
         curves = None if curves_file is None else read_curves(curves_file)
@@ -213,6 +218,10 @@ def generate_command(out: Path, curves_file: Path | None, as_json: bool, **what:
 # --- stats ------------------------------------------------------------------------------------------------------------
 
 
+def _note(line: str) -> None:
+    click.echo(f"themis: {visible(line)}", err=True)
+
+
 @trace.command("stats")
 @click.argument("file", metavar="TRACE", type=click.Path(path_type=Path))
 @click.option("--cluster", "cluster_file", type=click.Path(path_type=Path), help="Tell the load on this cluster.")
@@ -223,7 +232,7 @@ def stats_command(file: Path, cluster_file: Path | None, is_strict: bool, as_jso
     told: list[str] = []
     try:
         topology = None if cluster_file is None else read_cluster(cluster_file)
-        found = trace_stats(read_trace(file, strict=is_strict, tell=told.append), topology)
+        found = trace_stats(read_trace(file, strict=is_strict, tell=told.append, note=_note), topology)
     except TraceError as problem:
         raise WrongUse(visible(str(problem))) from problem
     finally:

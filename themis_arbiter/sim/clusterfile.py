@@ -89,11 +89,14 @@ def _machines(document: Any, path: Path) -> Iterator[tuple[Machine, Capacity]]:
                 beside = Capacity(*(_amount(machine, key, path, what_machine) for key in ("cpu", "memory_gb")))
                 for _ in range(_whole(machine, "count", 1, 1, path, what_machine)):
                     count = _whole(machine, "gpus", None, 0, path, what_machine)
+                    slot = _whole(machine, "gpus_per_slot", count or 1, 1, path, what_machine)
+                    if count % slot:
+                        raise TraceError(f"{path}: {what_machine}: {count} GPUs are no whole slots of {slot}; choose a divisor")
                     made = Machine(
                         name=_name(machine, f"{rack_name}m{machine_no}"),
                         rack=rack_name,
                         gpus=count,
-                        gpus_per_slot=_whole(machine, "gpus_per_slot", count or 1, 1, path, what_machine),
+                        gpus_per_slot=slot,
                         gpu_type=str(machine.get("gpu_type") or ""),
                     )
                     yield made, beside

@@ -29,6 +29,7 @@ class Options:
     """How a source is read. `models`: names that may stay, others are dropped and counted; None: all stay."""
 
     is_completed_only: bool = False
+    is_strict: bool = False  # the first bad row is an error
     app_window_s: float = 0.0
     throughputs: Path | None = None
     gpu_type: str = "v100"
@@ -73,7 +74,8 @@ class Conversion:
 
 def convert(form: str, source: Path, options: Options) -> Conversion:
     """Read `source`, which is in format `form`. Errors: Unconvertible for a file that cannot be converted at all."""
-    tally = _read(form, source, options)
+    tally = Tally(is_strict=options.is_strict)
+    _read(form, source, options, tally)
     dropped: dict[str, int] = {}
     jobs = tuple(_to_trace(tally.jobs, options, dropped))
     return Conversion(
@@ -86,27 +88,28 @@ def convert(form: str, source: Path, options: Options) -> Conversion:
     )
 
 
-def _read(form: str, source: Path, options: Options) -> Tally:
+def _read(form: str, source: Path, options: Options, tally: Tally) -> None:
     only = options.is_completed_only
     match form:
         case "philly":
-            return convert_philly.read(source, is_completed_only=only)
+            convert_philly.read(source, tally, is_completed_only=only)
         case "pai":
-            return convert_pai.read(source, is_completed_only=only)
+            convert_pai.read(source, tally, is_completed_only=only)
         case "helios":
-            return HELIOS.read(source, is_completed_only=only)
+            HELIOS.read(source, tally, is_completed_only=only)
         case "itp" | "elasticflow":
-            return ITP.read(source, is_completed_only=only)
+            ITP.read(source, tally, is_completed_only=only)
         case "tiresias":
-            return TIRESIAS.read(source, is_completed_only=only)
+            TIRESIAS.read(source, tally, is_completed_only=only)
         case "gavel" | "msr":
             if options.throughputs is None:
                 raise Unconvertible(
                     f"{source}: Gavel's traces have steps and no durations; give --throughputs FILE (Gavel publishes one)"
                 )
-            return convert_gavel.read_gavel(source, convert_gavel.read_throughputs(options.throughputs, options.gpu_type))
+            throughputs = convert_gavel.read_throughputs(options.throughputs, options.gpu_type)
+            convert_gavel.read_gavel(source, tally, throughputs)
         case "shockwave":
-            return convert_gavel.read_shockwave(source)
+            convert_gavel.read_shockwave(source, tally)
         case _:
             raise Unconvertible(f"no format {form}; there are {', '.join(FORMATS)}")
 

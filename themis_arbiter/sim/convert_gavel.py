@@ -45,14 +45,14 @@ _BATCH: Final = re.compile(r"\s*\(batch size [0-9]+\)\s*$")
 Throughputs = Mapping[tuple[str, int], float]
 
 
-def read_gavel(path: Path, throughputs: Throughputs) -> Tally:
-    """Every job of a Gavel trace. Errors: Unconvertible."""
-    return _read(path, GAVEL_LAYOUTS, throughputs)
+def read_gavel(path: Path, tally: Tally, throughputs: Throughputs) -> None:
+    """Every job of a Gavel trace into `tally`. Errors: Unconvertible."""
+    _read(path, tally, GAVEL_LAYOUTS, throughputs)
 
 
-def read_shockwave(path: Path) -> Tally:
-    """Every job of a Shockwave trace. Errors: Unconvertible."""
-    return _read(path, SHOCKWAVE_LAYOUTS, {})
+def read_shockwave(path: Path, tally: Tally) -> None:
+    """Every job of a Shockwave trace into `tally`. Errors: Unconvertible."""
+    _read(path, tally, SHOCKWAVE_LAYOUTS, {})
 
 
 def read_throughputs(path: Path, gpu_type: str) -> Throughputs:
@@ -75,8 +75,7 @@ def read_throughputs(path: Path, gpu_type: str) -> Throughputs:
     return found
 
 
-def _read(path: Path, layouts: Mapping[int, tuple[str, ...]], throughputs: Throughputs) -> Tally:
-    tally = Tally()
+def _read(path: Path, tally: Tally, layouts: Mapping[int, tuple[str, ...]], throughputs: Throughputs) -> None:
     with open_text(path) as file:
         try:
             for line, text in enumerate(file, start=1):
@@ -84,7 +83,6 @@ def _read(path: Path, layouts: Mapping[int, tuple[str, ...]], throughputs: Throu
                     tally.take(path, line, lambda line=line, text=text: _job(line, text, layouts, throughputs))  # type: ignore[misc]
         except (UnicodeDecodeError, OSError, EOFError) as error:
             raise Unconvertible(f"{path}: cannot be read as UTF-8 text ({error}); get the file again") from error
-    return tally
 
 
 def _job(line: int, text: str, layouts: Mapping[int, Sequence[str]], throughputs: Throughputs) -> SourceJob:

@@ -58,11 +58,10 @@ class _Tasks:
     has_open_task: bool = False
 
 
-def read(path: Path, *, is_completed_only: bool) -> Tally:
-    """Every job of the job table `path`, or of the folder `path`. Errors: Unconvertible."""
+def read(path: Path, tally: Tally, *, is_completed_only: bool) -> None:
+    """Every job of the job table `path`, or of the folder `path`, into `tally`. Errors: Unconvertible."""
     jobs_file = _table(path, "pai_job_table") if path.is_dir() else path
     tasks = _read_tasks(_table(jobs_file.parent, "pai_task_table"))
-    tally = Tally()
     needed = ("job_name", "user", "status", "start_time")
 
     def parse(row: Mapping[str, str]) -> SourceJob:
@@ -72,7 +71,6 @@ def read(path: Path, *, is_completed_only: bool) -> Tally:
 
     for line, row in table_rows(jobs_file, needed, header_if_none=JOB_COLUMNS):
         tally.take(jobs_file, line, lambda row=row: parse(row))  # type: ignore[misc]
-    return tally
 
 
 def _table(folder: Path, stem: str) -> Path:

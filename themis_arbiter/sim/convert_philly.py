@@ -37,16 +37,14 @@ STATUS: Final = StatusRule(
 )
 
 
-def read(path: Path, *, is_completed_only: bool) -> Tally:
-    """Every job of the log. Errors: Unconvertible."""
-    tally = Tally()
+def read(path: Path, tally: Tally, *, is_completed_only: bool) -> None:
+    """Every job of the log into `tally`. Errors: Unconvertible."""
     has_clock = False
     for line, entry in _entries(path):
         has_clock = has_clock or (isinstance(entry, dict) and "submitted_time" in entry)
         tally.take(path, line, lambda entry=entry: _job(entry, tally, is_completed_only=is_completed_only))  # type: ignore[misc]
     if tally.rows and not has_clock:
         raise Unconvertible(f"{path}: no job has submitted_time; without it nobody knows when a job could have started")
-    return tally
 
 
 def _entries(path: Path) -> Iterator[tuple[int, Any]]:

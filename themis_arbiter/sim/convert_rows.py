@@ -84,6 +84,7 @@ class BadRow:
 class Tally:
     """What became of the rows of one source."""
 
+    is_strict: bool = False  # whether the first bad row ends the reading
     rows: int = 0
     jobs: list[SourceJob] = field(default_factory=list)
     bad: list[BadRow] = field(default_factory=list)
@@ -95,6 +96,7 @@ class Tally:
         """Count one row and enter what `parse` makes of it.
 
         A job id that comes again is a bad row: sources do not say which of the two is right, so the first stays.
+        Errors: Unconvertible for too many rows, and at the first bad one where the tally is strict.
         """
         self.rows += 1
         if self.rows > ROWS_MAX:
@@ -107,6 +109,8 @@ class Tally:
             self.jobs.append(job)
         except BadField as problem:
             self.bad.append(BadRow(str(file), line, problem.column, problem.reason))
+            if self.is_strict:
+                raise Unconvertible(f"{self.bad[0]}; put it right, or leave --strict out") from None
         except LeftOut as reason:
             self.left_out[str(reason)] = self.left_out.get(str(reason), 0) + 1
 

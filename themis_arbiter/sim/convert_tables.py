@@ -35,9 +35,8 @@ class TableFormat:
     job: Callable[[Row], SourceJob]
     status: StatusRule | None = None
 
-    def read(self, path: Path, *, is_completed_only: bool) -> Tally:
-        """Every row of `path`. Errors: Unconvertible."""
-        tally = Tally()
+    def read(self, path: Path, tally: Tally, *, is_completed_only: bool) -> None:
+        """Every row of `path` into `tally`. Errors: Unconvertible."""
 
         def parse(row: Row) -> SourceJob:
             check_width(row, self.columns)
@@ -47,7 +46,6 @@ class TableFormat:
 
         for line, row in table_rows(path, self.columns):
             tally.take(path, line, lambda row=row: parse(row))  # type: ignore[misc]
-        return tally
 
 
 def _helios(row: Row) -> SourceJob:

@@ -8,7 +8,7 @@ from typing import Final
 
 from themis_arbiter.core.types import AppId
 from themis_arbiter.sim.plain_numbers import finite
-from themis_arbiter.sim.trace import WEIGHT_MAX, TraceError, TraceJob, open_table
+from themis_arbiter.sim.trace import WEIGHT_MAX, TraceError, TraceJob, check_width, open_table
 
 FILE_BYTES_MAX: Final = 64 * 1024 * 1024
 OWNERS: Final = ("app_id", "user", "queue")
@@ -42,6 +42,9 @@ def _given(reader: "csv.DictReader[str]", owner: str, path: Path) -> dict[str, f
     given: dict[str, float] = {}
     for row in reader:
         where = f"{path}: line {reader.line_num}"
+        surplus = check_width(row)
+        if surplus:
+            raise TraceError(f"{where}: {surplus}")
         name = (row.get(owner) or "").strip()
         if not name or name in given:
             raise TraceError(f"{where}: column {owner}: {'there already' if name else 'empty'}; write each name once")

@@ -76,7 +76,7 @@ def load(request: Request, tell: Tell) -> Loaded:
             tell(line)
 
     cluster = read_whole_cluster(request.cluster)
-    trace = read_trace(request.trace, strict=request.is_strict, tell=tell_bad_row)
+    trace = read_trace(request.trace, strict=request.is_strict, tell=tell_bad_row, note=tell)
     if told > BAD_ROWS_TOLD_MAX:
         tell(f"{request.trace}: and {told - BAD_ROWS_TOLD_MAX} more bad rows")
     if trace.bad_rows:
@@ -126,9 +126,9 @@ def _notes(request: Request, jobs: Sequence[TraceJob], gpus: int) -> Iterator[st
         )
 
 
-def simulate(request: Request, loaded: Loaded, folder: Path, progress: Tell | None = None) -> dict[str, Any]:
-    """Replay and write `folder`, all files but the report; returns the summary. Errors: TraceError, OSError."""
-    settings = make_settings(
+def settings_of(request: Request) -> Settings:
+    """The arbiter's settings. Errors: TraceError where they contradict each other."""
+    return make_settings(
         request.policy,
         lease_s=request.lease_s,
         restart_cost_s=request.restart_cost_s,
@@ -136,6 +136,11 @@ def simulate(request: Request, loaded: Loaded, folder: Path, progress: Tell | No
         knob=request.fairness_knob,
         sets=request.sets,
     )
+
+
+def simulate(request: Request, loaded: Loaded, folder: Path, progress: Tell | None = None) -> dict[str, Any]:
+    """Replay and write `folder`, all files but the report; returns the summary. Errors: TraceError, OSError."""
+    settings = settings_of(request)
     inputs = Inputs(
         trace=loaded.trace,
         topology=loaded.topology,

@@ -18,6 +18,7 @@ from typing import Any, Final
 POINTS_MAX: Final = 100_000
 SEEDS_MAX: Final = 10_000
 POINTS_FOLDER: Final = "points"
+RESULTS: Final = ("points.csv", "results.csv", "results.json")
 PROGRAM: Final = (sys.executable, "-m", "themis_arbiter.cli")
 SEED_MARK: Final = "{seed}"
 CONFIDENCE: Final = 0.95

@@ -6,10 +6,12 @@ whole milliseconds, rounded up, so that nothing runs before its arrival.
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
+from unicodedata import category
 
 from themis_arbiter.core.types import AppId, LossCurve, OnLeaseEnd
 from themis_arbiter.sim.plain_numbers import finite
@@ -20,10 +22,16 @@ FIELD_CHARS_MAX: Final = 128 * 1024
 SHOWN_CHARS_MAX: Final = 60
 GPUS_MAX: Final = 1_000_000  # of one job
 SECONDS_MAX: Final = 1e11  # three thousand years; sums of milliseconds stay exact
+NO_NAMES: Final = frozenset({"Cc", "Zl", "Zp"})  # characters of these categories are in no name: they would break lines
 CURVE_MAX: Final = 1e12  # of each parameter of a loss curve
 WEIGHT_MAX: Final = 1e300  # sums of a million of them are still numbers
 
 REQUIRED: Final = ("app_id", "job_id", "arrival_s", "n_gpus", "duration_s")
+OPTIONAL: Final = (
+    *("max_gpus", "model", "stop_after_s", "weight", "user", "queue", "on_lease_end", "cpu", "memory_gb", "loss_curve"),
+)
+CLOSE: Final = 0.75  # how alike the name of a column that nobody knows is to one that is meant, as difflib counts
+SURPLUS: Final = "\0surplus"  # no header can hold it: a key for what stands beyond the last column
 JobKey = tuple[AppId, str]
 
 
@@ -81,12 +89,21 @@ class Trace:
         return {app_id: tuple(found[app_id]) for app_id in sorted(found)}
 
 
-def read_trace(path: Path, *, strict: bool = False, tell: Callable[[str], None] = lambda _: None) -> Trace:
-    """The trace in `path`; each bad row goes to `tell` as one line.
+def _nobody(_: str) -> None:
+    """Where nobody wants to hear."""
+
+
+def read_trace(
+    path: Path, *, strict: bool = False, tell: Callable[[str], None] = _nobody, note: Callable[[str], None] = _nobody
+) -> Trace:
+    """The trace in `path`; each bad row goes to `tell` as one line, what may be a mistake and is none by the rules to `note`.
 
     Errors: TraceError where the file cannot be read, has no usable row, or (`strict`) at the first bad row.
     """
     reader = _open(path)
+    for line in _unknown_columns(reader.fieldnames or ()):
+        note(f"{path}: line 1: {line}")
+    weights: dict[AppId, set[float]] = {}
     jobs: dict[JobKey, TraceJob] = {}
     rows = bad = 0
     try:
@@ -106,10 +123,16 @@ def read_trace(path: Path, *, strict: bool = False, tell: Callable[[str], None] 
                 tell(line)
                 continue
             jobs[job.key] = job
+            if _text(row, "weight"):
+                weights.setdefault(job.app_id, set()).add(job.weight)
     except csv.Error as problem:
         raise TraceError(f"{path}: line {reader.line_num}: not CSV: {problem}; put it right") from None
     if not jobs:
         raise TraceError(f"{path}: no usable row of {rows}; a trace needs {','.join(REQUIRED)}")
+    at_odds = sorted(app_id for app_id, given in weights.items() if len(given) > 1)
+    if at_odds:
+        names = ", ".join(_shown(name) for name in at_odds[:5])
+        note(f"{path}: rows of one app differ in weight, and that of its first row by arrival and job_id counts: {names}")
     ordered = sorted(jobs.values(), key=lambda j: (j.arrival_s, j.key))
     return Trace(jobs=tuple(ordered), rows=rows, bad_rows=bad)
 
@@ -132,7 +155,7 @@ def read_text(path: Path, bytes_max: int) -> str:
 def open_table(path: Path, required: Iterable[str], bytes_max: int = FILE_BYTES_MAX) -> "csv.DictReader[str]":
     """A CSV reader whose header names `required`. Errors: TraceError."""
     csv.field_size_limit(FIELD_CHARS_MAX)  # of the whole process, and other readers set theirs
-    reader = csv.DictReader(io.StringIO(read_text(path, bytes_max), newline=""))
+    reader = csv.DictReader(io.StringIO(read_text(path, bytes_max), newline=""), restkey=SURPLUS)
     try:
         header = [(name or "").strip() for name in reader.fieldnames or ()]
     except csv.Error as problem:
@@ -151,6 +174,24 @@ def _open(path: Path) -> "csv.DictReader[str]":
     return open_table(path, REQUIRED)
 
 
+def check_width(row: Mapping[str, Any]) -> str:
+    """What is wrong with a row of `open_table` that has more fields than the header; empty where nothing is."""
+    more = [text for text in row.get(SURPLUS) or () if text.strip()]
+    return (
+        f"{len(row) - 1 + len(row[SURPLUS])} fields for {len(row) - 1} columns; quote fields that hold commas" if more else ""
+    )
+
+
+def _unknown_columns(header: Iterable[str]) -> Iterator[str]:
+    """Columns that nobody knows and that look like one that is known."""
+    known = (*REQUIRED, *OPTIONAL)
+    names = list(header)
+    for name in names:
+        close = get_close_matches(name.lower(), known, n=1, cutoff=CLOSE) if name not in known else []
+        if close and close[0] not in names:
+            yield f"column {_shown(name)} is not known and not read; is {close[0]} meant?"
+
+
 def _shown(text: str) -> str:
     short = text if len(text) <= SHOWN_CHARS_MAX else f"{text[:SHOWN_CHARS_MAX]}..."
     return ascii(short)
@@ -158,6 +199,15 @@ def _shown(text: str) -> str:
 
 def _text(row: Mapping[str, str | None], column: str) -> str:
     return (row.get(column) or "").strip()
+
+
+def _name(row: Mapping[str, str | None], column: str) -> str:
+    name = _text(row, column)
+    if not name:
+        raise _BadRow(f"{column}: empty; write a name")
+    if any(category(character) in NO_NAMES for character in name):
+        raise _BadRow(f"{column}: {_shown(name)} has a control character or a line break; write a name without")
+    return name
 
 
 def _number(row: Mapping[str, str | None], column: str, default: float | None = None) -> float:
@@ -189,10 +239,10 @@ def _seconds(row: Mapping[str, str | None], column: str, *, may_be_zero: bool, d
 
 def _job(row: Mapping[str, str | None]) -> TraceJob:
     """One row's job. Errors: _BadRow."""
-    app_id, job_id = _text(row, "app_id"), _text(row, "job_id")
-    for column, value in (("app_id", app_id), ("job_id", job_id)):
-        if not value:
-            raise _BadRow(f"{column}: empty; write a name")
+    surplus = check_width(row)
+    if surplus:
+        raise _BadRow(f"(all): {surplus}")
+    app_id, job_id = _name(row, "app_id"), _name(row, "job_id")
     arrival = _seconds(row, "arrival_s", may_be_zero=True)
     gang = _whole(row, "n_gpus", 1)
     duration = _seconds(row, "duration_s", may_be_zero=False)

@@ -1,5 +1,6 @@
 """Values of flags that mean nothing: each is one line that names the flag, and exit status 2."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -92,3 +93,29 @@ def test_settings_that_contradict_each_other_are_told_in_seconds_by_their_flags(
 )
 def test_what_is_said_twice_is_refused(arguments: list[str], what: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert what in refused_simulation(capsys, *arguments)
+
+
+@pytest.mark.parametrize("verb", [["generate", "-", "--apps", "2"], ["convert", "itp", "t.csv", "-"]])
+def test_stdout_holds_one_thing(verb: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "--json: stdout has the trace already" in refused(capsys, "trace", *verb, "--json")
+
+
+def test_settings_are_listed_as_one_document(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["simulate", "--policy", "tiresias", "--list-settings", "--json"]) == 0
+    listed = json.loads(capsys.readouterr().out)
+    assert {"key": "first_queue_max", "default": "3600 GPU-s"}.items() <= listed["tiresias"][1].items()
+    assert run(["compare", "--policy", "fifo,paper", "--list-settings", "--json"]) == 0
+    assert list(json.loads(capsys.readouterr().out)) == ["fifo", "paper"]
+    assert run(["compare", "--list-settings"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("--set keys of all policies:")
+    assert {"rounding", "first_queue_max", "urgent_above"} <= {line.split()[0] for line in told.splitlines()}
+    assert "--policy: missing" in refused(capsys, "compare", "--trace", "t.csv", "--cluster", "c.yaml", "--out", "out")
+
+
+def test_a_strict_conversion_ends_at_the_first_bad_row(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = "\n".join(f"{k},{gpus},100,j{k}," for k, gpus in enumerate(("1", "-1", "x")))
+    Path("log.csv").write_text(f"submission_time,num_gpu,duration,job_id,model_name\n{rows}\n")
+    line = refused(capsys, "trace", "convert", "itp", "log.csv", "o.csv", "--strict")
+    assert "log.csv: line 3: column num_gpu" in line
+    assert not Path("o.csv").exists()

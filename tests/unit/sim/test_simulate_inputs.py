@@ -85,3 +85,13 @@ def test_a_field_that_is_too_long_is_told_in_one_line(tmp_path: Path) -> None:
     csv.field_size_limit(1_000_000)  # the limit is the process's: what another reader allowed does not count here
     with pytest.raises(TraceError, match="line 1: not CSV: field larger than field limit"):
         read_shares(write(tmp_path, "user,weight\n" + "a" * 200_000 + ",1\n"), APPS)
+
+
+def test_gpus_come_in_whole_slots(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="5 GPUs are no whole slots of 2"):
+        read_cluster(write(tmp_path, "racks: [{machines: [{gpus: 5, gpus_per_slot: 2}]}]\n"))
+
+
+def test_shares_with_more_fields_than_columns_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(TraceError, match="line 2: 3 fields for 2 columns"):
+        read_shares(write(tmp_path, "user,weight\nann,3,4\n"), APPS)

@@ -271,6 +271,7 @@ def command(fake: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> list[str]
         return Work(**given, program=fake)
 
     monkeypatch.setattr(sweep_run, "Work", with_fake)
+    monkeypatch.setattr("themis_arbiter.cli.sweep.check_points", lambda *_: None)  # the program takes what simulate would not
     return ["sweep", "--out", "out", "--jobs", "2"]
 
 
@@ -335,3 +336,32 @@ def test_interrupted_sweep_says_what_is_done_and_keeps_it(
     assert 1 <= done < 29
     assert f"interrupted; {done} of 29 points are done, their results in " in last
     assert json.loads((tmp_path / "out" / "results.json").read_text())["failed"] == []
+
+
+@pytest.mark.parametrize(
+    ("options", "what"),
+    [
+        (["--grid", "speed=1,2"], "No such option '--speed'"),
+        (["--grid", "set:speed=1,2"], "there is no key 'speed'"),
+        (["--grid", "policy=fifo,best"], "no policy is called 'best'"),
+        (["--grid", "lease=300,nan"], "'--lease': 'nan' is not finite"),
+        (["--grid", "lease=300,50"], "leave nothing of --lease 50 s"),
+        (["--grid", "set:urgent_above=1,inf"], "urgent_above takes a finite number"),
+        (["--seeds", "0-1", "--", "--trace", "t{seed}.csv"], "--trace t1.csv: is not there"),
+        (["--", "--cluster", "no.yaml"], "--cluster no.yaml: is not there"),
+        (["--", "--shares", "out/points.csv"], "--shares out/points.csv would be overwritten"),
+    ],
+)
+def test_a_grid_is_checked_before_any_point_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], options: list[str], what: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "out").mkdir()
+    for name in ("t.csv", "t0.csv", "c.yaml", "out/points.csv"):
+        (tmp_path / name).write_text("x")
+    mark = options.index("--") if "--" in options else len(options)
+    fixed = ["--trace", "t.csv", "--cluster", "c.yaml", *options[mark + 1 :]]
+    assert run(["sweep", "--out", "out", *options[:mark], "--", *fixed]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert what in line
+    assert [p.name for p in (tmp_path / "out").iterdir()] == ["points.csv"]

@@ -135,3 +135,40 @@ def test_an_apps_longest_job_counts_from_the_apps_arrival_and_its_weight_is_its_
     trace, _ = read(tmp_path, f"{HEADER},max_gpus,weight\na,2,10,2,100,4,7\na,1,5,1,30,,3\n")
     app = fair_app("a", trace.apps()["a"])
     assert (app.arrival_s, app.work_gpu_s, app.longest_s, app.max_demand, app.weight) == (5, 230, 55, 5, 3)
+
+
+@pytest.mark.parametrize(
+    ("row", "what"),
+    [
+        ("a,j,0,1,1,9", "column (all): 6 fields for 5 columns"),
+        ("a,j,0,1_0,1", "column n_gpus: '1_0' is not a number"),
+        ("a,j,0,\u0661,1", "column n_gpus: '\\\\u0661' is not a number"),
+        ("a\x1b[2J,j,0,1,1", "column app_id: 'a\\\\x1b[2J' has a control character"),
+        ('"a\nb",j,0,1,1', "column app_id: 'a\\\\nb' has a control character or a line break"),
+        ("a,j\x00,0,1,1", "column job_id: 'j\\\\x00' has a control character"),
+    ],
+)
+def test_what_is_more_than_a_row_a_number_or_a_name_is_bad(tmp_path: Path, row: str, what: str) -> None:
+    trace, told = read(tmp_path, f"{HEADER}\nok,1,0,1,1,\n{row}\n")
+    assert [job.key for job in trace.jobs] == [("ok", "1")]
+    assert len(told) == 1
+    assert what.replace("\\\\", "\\") in told[0]
+
+
+def test_what_may_be_a_mistake_is_noted_and_is_no_bad_row(tmp_path: Path) -> None:
+    path = tmp_path / "t.csv"
+    path.write_text(f"{HEADER},max_gpu,weight,extra\na,1,0,1,1,4,2,x\na,2,0,1,1,4,3,x\nb,1,0,1,1,4,2,x\nb,2,0,1,1,4,,x\n")
+    notes: list[str] = []
+    told: list[str] = []
+    trace = read_trace(path, tell=told.append, note=notes.append)
+    assert (len(trace.jobs), told) == (4, [])
+    unknown, weights = notes
+    assert "line 1: column 'max_gpu' is not known and not read; is max_gpus meant?" in unknown
+    assert weights.endswith("that of its first row by arrival and job_id counts: 'a'")
+
+
+@pytest.mark.parametrize("curve", ["nan;1;0", "1;inf;0", "1_0;1;0", "1;1", "1;1;0;0", "a;b;c"])
+def test_a_loss_curve_that_cannot_be_read_is_a_bad_row(tmp_path: Path, curve: str) -> None:
+    _, told = read(tmp_path, f"{HEADER},loss_curve\nok,1,0,1,1,\na,1,0,1,1,{curve}\n")
+    assert len(told) == 1
+    assert "column loss_curve" in told[0]
