@@ -172,7 +172,10 @@ def test_a_summary_of_a_run_is_known_as_ours() -> None:
 def test_an_interrupted_comparison_keeps_whole_runs_only() -> None:
     rows = [f"a{k},j,{k * 100},1,50000" for k in range(400)]
     Path("long.csv").write_text("app_id,job_id,arrival_s,n_gpus,duration_s\n" + "\n".join(rows) + "\n")
-    command = [sys.executable, "-m", "themis_arbiter.cli", "compare", "--policy", "fifo,themis", "--jobs", "2", "--out", "out"]
+    # Whoever starts the tests in the background has them ignore Ctrl-C, and a process inherits that.
+    program = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    program += "from themis_arbiter.cli.main import main; main()"
+    command = [sys.executable, "-c", program, "compare", "--policy", "fifo,themis", "--jobs", "2", "--out", "out"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     running = subprocess.Popen(
         [*command, "--trace", "long.csv", "--cluster", "c.yaml", "--lease", "61", "--no-report"],
