@@ -83,21 +83,19 @@ def _app_as_before(state: State, app_id: AppId) -> MarketApp | None:
 def is_as_seen(state: State, seen: SeenApp) -> bool:
     """Whether nothing has happened to the app, its live jobs or their leases since it was looked at."""
     app_id = seen.app.app_id
-    live = state.live_jobs.get(app_id, {})
-    return (
-        state.apps.get(app_id) is seen.app
-        and not state.ledger.kept_by_app(app_id)
-        and len(live) == len(seen.jobs)
-        and all(state.jobs[job_id] is job for job_id, job in zip(live, seen.jobs, strict=True))
-    )
+    if state.apps.get(app_id) is not seen.app or state.ledger.kept_by_app(app_id):
+        return False
+    # Tuples are compared by identity first, item by item, and without a line of Python for each of hundreds of jobs.
+    return tuple(map(state.jobs.__getitem__, state.live_jobs.get(app_id, ()))) == seen.jobs
 
 
 def _remember(state: State, app_id: AppId, market_app: MarketApp | None) -> None:
     """Keep what was made of the app if all its jobs wait, and nothing but they themselves has made them look so."""
-    live = tuple(state.jobs[job_id] for job_id in state.live_jobs[app_id])
-    if market_app is None or state.admin.is_observing or not all(_waits_unlimited(state, job) for job in live):
-        state.seen_apps.pop(app_id, None)
-    else:
+    state.seen_apps.pop(app_id, None)
+    if market_app is None or state.admin.is_observing or state.ledger.kept_by_app(app_id):
+        return
+    live = tuple([state.jobs[job_id] for job_id in state.live_jobs[app_id]])
+    if all(_waits_unlimited(state, job) for job in live):
         state.seen_apps[app_id] = SeenApp(state.apps[app_id], live, market_app)
 
 

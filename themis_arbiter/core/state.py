@@ -7,6 +7,7 @@ committed (persist before act); `tell_rm` numbers what the ResourceManager's gat
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import Any, Final
 
 from themis_arbiter.core.admin_state import AdminState, admin_to_text
@@ -331,10 +332,9 @@ class State:
         """Time the app would take on its ideal fluid share, floored (mechanism.md, section 5)."""
         end = app.fair_finish_ms
         if end is None:
-            end = self.fluid.fair_finishes().get(app.app_id, float("inf"))
-        ideal = end - app.arrival_ms
+            end = self.fluid.fair_finishes().get(app.app_id, inf)
         # With no GPU in the cluster nobody's share ever finishes; any finite value orders those who wait.
-        ideal = ideal if ideal != float("inf") else float(NO_GPUS_T_MS)
+        ideal = end - app.arrival_ms if end != inf else float(NO_GPUS_T_MS)
         return max(float(self.settings.rho_floor_ms), ideal)
 
 

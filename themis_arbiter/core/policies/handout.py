@@ -47,10 +47,10 @@ class HandOut:
 
     def give(self, job_id: JobId, gpus: Iterable[GpuId]) -> None:
         """These free GPUs go to the job."""
-        gpus = tuple(gpus)
+        gpus = tuple(sorted(gpus))
         self.free.difference_update(gpus)
-        self._got[job_id] = tuple(sorted((*self._got.get(job_id, ()), *gpus)))
-        self.given[job_id] = tuple(sorted((*self.given.get(job_id, ()), *gpus)))
+        for book in (self._got, self.given):
+            book[job_id] = tuple(sorted((*book[job_id], *gpus))) if job_id in book else gpus
 
     def by_app(self) -> dict[AppId, Placement]:
         """What was given, by app and job."""
