@@ -39,7 +39,7 @@ LONG_MS: Final = 1_000.0
 OTHERS_SECONDS: Final = 10.0
 WELFARE_SLACK: Final = 1e-6  # of other solvers' own tolerances
 RECORDED_MAX: Final = 8  # rounds of the simulated run: those with the most rows
-RECORDED_APPS: Final = 24
+RECORDED_APPS: Final = 8
 QUICK: Final = 3  # cases and instances of a quick run
 
 # Size, bidders, share on offer, instances, whether other solvers try as well.
@@ -220,7 +220,7 @@ def main(arguments: Sequence[str]) -> None:
     all_figures = []
     for figures in measured(options.quick):
         all_figures.append(figures)
-        print(f"{figures.name}: {len(figures.solve_ms)} instances measured", file=sys.stderr, flush=True)
+        print("  ".join(figures.cells()), file=sys.stderr, flush=True)  # what is measured so far, if the rest takes long
     print_table([(heading, k > 0) for k, heading in enumerate(HEADINGS)], [figures.cells() for figures in all_figures])
     load = os.getloadavg()[0]
     kernels = "compiled kernels" if are_compiled else "kernels as Python"
