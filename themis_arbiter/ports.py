@@ -12,9 +12,9 @@ from themis_arbiter.core.effects import (
     TellJob,
     WithdrawLeases,
 )
-from themis_arbiter.core.events import Batch, Event
+from themis_arbiter.core.events import Batch, Event, Meter
 from themis_arbiter.core.lease import Lease
-from themis_arbiter.core.types import Epoch, GpuMillis, JobId, Millis, RoundNo
+from themis_arbiter.core.types import Epoch, JobId, Millis, RoundNo
 
 
 class Clock(Protocol):
@@ -32,7 +32,7 @@ class StoredState:
     epoch: Epoch
     start_id: str
     leases: tuple[Lease, ...]  # in order of lease id
-    meters: tuple[tuple[JobId, GpuMillis], ...]  # in order of job id
+    meters: tuple[tuple[JobId, Meter], ...]  # in order of job id
     last_round: RoundNo
     last_serial: int
     admin: str  # what admins have set, as JSON; empty: nothing

@@ -26,6 +26,7 @@ from themis_arbiter.core.events import (
     Event,
     JobReport,
     LeasesPersisted,
+    Meter,
     NodeReport,
     RmAttached,
     RmReported,
@@ -118,7 +119,8 @@ class Book:
     def write(self, path: Path) -> float:
         """A store that holds it; seconds for the one commit."""
         store = SqliteStore(path)
-        meters = tuple((j.job_id, 1.0) for j in self.jobs)
+        meter = Meter(attained=1.0, done=1.0, metered_ms=START_MS, app_id="a", arrival_ms=START_MS)
+        meters = tuple((j.job_id, replace(meter, app_id=j.app_id)) for j in self.jobs)
         epoch = store.acquire_epoch()
         batch = Batch(batch_no=1, epoch=epoch, start_id="", last_round=1, last_serial=LEASES, puts=self.leases, meters=meters)
         began_s = time.perf_counter()

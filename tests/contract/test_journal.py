@@ -14,6 +14,7 @@ from themis_arbiter.core.events import (
     Event,
     JobReport,
     LeasesPersisted,
+    Meter,
     NodeReport,
     RmReported,
     Timer,
@@ -42,7 +43,7 @@ LEASE: Final = Lease(
     state=LeaseState.DRAINING,
 )
 STEPS: Final[tuple[tuple[Event, tuple[Effect, ...]], ...]] = (
-    (EpochAcquired(at_ms=1, epoch=2, leases=(LEASE,), meters=(("j1", 0.1),)), ()),
+    (EpochAcquired(at_ms=1, epoch=2, leases=(LEASE,), meters=(("j1", Meter(attained=0.1, done=0.2, metered_ms=3)),)), ()),
     (
         RmReported(
             at_ms=2,

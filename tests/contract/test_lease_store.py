@@ -9,7 +9,7 @@ import pytest
 
 from themis_arbiter.adapters.memory_store import MemoryDisk, MemoryStore
 from themis_arbiter.adapters.sqlite_store import SqliteStore
-from themis_arbiter.core.events import Batch
+from themis_arbiter.core.events import Batch, JobReport, Meter
 from themis_arbiter.core.lease import Cause, Lease, LeaseState
 from themis_arbiter.ports import LeaseStore, StaleEpochError, StoredState, StoreError
 
@@ -69,6 +69,11 @@ def lease(name: str, *, state: LeaseState = LeaseState.GRANTED, job: str = "j1",
     )
 
 
+def meter(attained: float) -> Meter:
+    ended = JobReport(app_id="a", job_id="j", arrival_ms=3, is_finished=True, loss_curve=None, work=4.5)
+    return Meter(attained=attained, done=attained / 3, metered_ms=7, app_id="a", arrival_ms=3, gpus=2, rate=1.5, ended=ended)
+
+
 def batch(epoch: int, **changes: object) -> Batch:
     made = Batch(batch_no=1, epoch=epoch, start_id="s1", last_round=4, last_serial=9, admin="")
     return replace(made, **changes)  # type: ignore[arg-type]
@@ -101,13 +106,15 @@ def test_what_was_committed_is_there_for_the_next_opener(place: Place) -> None:
     first = place.open()
     epoch = first.acquire_epoch()
     puts = (lease("l2", state=LeaseState.DRAINING), lease("l10"), lease("é1"), lease("l1"))
-    first.commit(batch(epoch, puts=puts, meters=(("j2", 0.1 + 0.2), ("j1", 12_345_678_901.5)), admin='{"is_paused":true}'))
+    first.commit(
+        batch(epoch, puts=puts, meters=(("j2", meter(0.1 + 0.2)), ("j1", meter(12_345_678_901.5))), admin='{"is_paused":true}')
+    )
     first.close()
     assert place.open().load() == StoredState(
         epoch=epoch,
         start_id="s1",
         leases=(puts[3], puts[1], puts[0], puts[2]),
-        meters=(("j1", 12_345_678_901.5), ("j2", 0.1 + 0.2)),
+        meters=(("j1", meter(12_345_678_901.5)), ("j2", meter(0.1 + 0.2))),
         last_round=4,
         last_serial=9,
         admin='{"is_paused":true}',
@@ -116,12 +123,18 @@ def test_what_was_committed_is_there_for_the_next_opener(place: Place) -> None:
 
 def test_later_batches_replace_and_delete(store: LeaseStore) -> None:
     epoch = store.acquire_epoch()
-    store.commit(batch(epoch, puts=(lease("l1"), lease("l2"), lease("l3")), meters=(("j1", 1.0), ("j2", 2.0))))
+    store.commit(batch(epoch, puts=(lease("l1"), lease("l2"), lease("l3")), meters=(("j1", meter(1.0)), ("j2", meter(2.0)))))
     changed = lease("l1", state=LeaseState.ACTIVE)
-    later = batch(epoch, puts=(changed,), deletes=("l3",), meters=(("j1", None), ("j2", 5.0)))
+    later = batch(epoch, puts=(changed,), deletes=("l3",), meters=(("j1", None), ("j2", meter(5.0))))
     store.commit(replace(later, batch_no=2, start_id="s2", last_round=7, last_serial=11, admin=""))
     assert store.load() == StoredState(
-        epoch=epoch, start_id="s2", leases=(changed, lease("l2")), meters=(("j2", 5.0),), last_round=7, last_serial=11, admin=""
+        epoch=epoch,
+        start_id="s2",
+        leases=(changed, lease("l2")),
+        meters=(("j2", meter(5.0)),),
+        last_round=7,
+        last_serial=11,
+        admin="",
     )
 
 
@@ -129,7 +142,7 @@ def test_a_batch_may_come_twice(store: LeaseStore) -> None:
     # An arbiter that did not hear whether a commit went through sends it again.
     epoch = store.acquire_epoch()
     store.commit(batch(epoch, puts=(lease("l1"),)))
-    again = batch(epoch, puts=(lease("l2"),), deletes=("l1", "never-there"), meters=(("j1", 1.0), ("j9", None)))
+    again = batch(epoch, puts=(lease("l2"),), deletes=("l1", "never-there"), meters=(("j1", meter(1.0)), ("j9", None)))
     store.commit(again)
     once = store.load()
     store.commit(again)
@@ -140,7 +153,7 @@ def test_a_batch_may_come_twice(store: LeaseStore) -> None:
 def test_a_batch_of_another_epoch_changes_nothing(store: LeaseStore, epoch: int) -> None:
     store.acquire_epoch()
     store.acquire_epoch()
-    store.commit(batch(2, puts=(lease("l1"),), meters=(("j1", 1.0),)))
+    store.commit(batch(2, puts=(lease("l1"),), meters=(("j1", meter(1.0)),)))
     before = store.load()
     with pytest.raises(StaleEpochError, match=f"epoch {epoch}.* 2"):
         store.commit(batch(epoch, puts=(lease("l2"),), deletes=("l1",), meters=(("j1", None),), last_round=99))
@@ -163,11 +176,11 @@ def test_many_leases_in_one_batch_come_back(place: Place) -> None:
     opened = place.open()
     epoch = opened.acquire_epoch()
     puts = tuple(lease(f"l{k:05d}", job=f"j{k % 700}") for k in range(LEASES_MANY))
-    opened.commit(batch(epoch, puts=puts, meters=tuple((f"j{k:03d}", k / 3) for k in range(700))))
+    opened.commit(batch(epoch, puts=puts, meters=tuple((f"j{k:03d}", meter(k / 3)) for k in range(700))))
     opened.close()
     state = place.open().load()
     assert state.leases == puts
-    assert state.meters[699] == ("j699", 233.0)
+    assert state.meters[699] == ("j699", meter(233.0))
 
 
 def test_a_closed_store_says_so(store: LeaseStore) -> None:

@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from themis_arbiter.core.events import Batch
+from themis_arbiter.core.events import Batch, Meter
 from themis_arbiter.core.lease import Lease
-from themis_arbiter.core.types import Epoch, GpuMillis, JobId, LeaseId, RoundNo
+from themis_arbiter.core.types import Epoch, JobId, LeaseId, RoundNo
 from themis_arbiter.ports import StaleEpochError, StoredState, StoreError
 
 
@@ -18,7 +18,7 @@ class MemoryDisk:
     last_serial: int = 0
     admin: str = ""
     leases: dict[LeaseId, Lease] = field(default_factory=dict)
-    meters: dict[JobId, GpuMillis] = field(default_factory=dict)
+    meters: dict[JobId, Meter] = field(default_factory=dict)
 
 
 class MemoryStore:
@@ -63,11 +63,11 @@ class MemoryStore:
             disk.leases[lease.lease_id] = lease
         for lease_id in batch.deletes:
             disk.leases.pop(lease_id, None)
-        for job_id, attained in batch.meters:
-            if attained is None:
+        for job_id, meter in batch.meters:
+            if meter is None:
                 disk.meters.pop(job_id, None)
             else:
-                disk.meters[job_id] = attained
+                disk.meters[job_id] = meter
         disk.start_id, disk.last_round, disk.last_serial = batch.start_id, batch.last_round, batch.last_serial
         disk.admin = batch.admin
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from themis_arbiter.core.codec import dumps, from_plain
-from themis_arbiter.core.events import Batch
+from themis_arbiter.core.events import Batch, Meter
 from themis_arbiter.core.lease import Lease
-from themis_arbiter.core.types import CoreError, Epoch
+from themis_arbiter.core.types import CoreError, Epoch, JobId
 from themis_arbiter.ports import StaleEpochError, StoredState, StoreError
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2  # 1 kept of each job what it had attained, and no more
 APPLICATION_ID: Final = 0x7E3515  # in the file's header, so that no other program's database is taken for ours
 BUSY_SECONDS: Final = 2.0  # how long to wait for another process's transaction
 FILE_MODE: Final = 0o600
@@ -32,7 +32,7 @@ CREATE TABLE term (
   admin TEXT NOT NULL
 );
 CREATE TABLE leases (lease_id TEXT PRIMARY KEY, lease TEXT NOT NULL) WITHOUT ROWID;
-CREATE TABLE meters (job_id TEXT PRIMARY KEY, attained_gpu_ms REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE accounts (job_id TEXT PRIMARY KEY, account TEXT NOT NULL) WITHOUT ROWID;
 INSERT INTO term VALUES (0, '', 0, 0, '')
 """
 
@@ -111,12 +111,12 @@ class SqliteStore:
         with self._transaction() as db:
             term = db.execute("SELECT epoch, start_id, last_round, last_serial, admin FROM term").fetchone()
             leases = db.execute("SELECT lease_id, lease FROM leases ORDER BY lease_id").fetchall()
-            meters = db.execute("SELECT job_id, attained_gpu_ms FROM meters ORDER BY job_id").fetchall()
+            meters = db.execute("SELECT job_id, account FROM accounts ORDER BY job_id").fetchall()
         return StoredState(
             epoch=term[0],
             start_id=term[1],
             leases=tuple(self._parse_lease(lease_id, text) for lease_id, text in leases),
-            meters=tuple((job_id, attained) for job_id, attained in meters),
+            meters=tuple((job_id, self._parse_meter(job_id, text)) for job_id, text in meters),
             last_round=term[2],
             last_serial=term[3],
             admin=term[4],
@@ -132,8 +132,10 @@ class SqliteStore:
                 "INSERT OR REPLACE INTO leases VALUES (?, ?)", [(lease.lease_id, dumps(lease)) for lease in batch.puts]
             )
             db.executemany("DELETE FROM leases WHERE lease_id = ?", [(i,) for i in batch.deletes])
-            db.executemany("INSERT OR REPLACE INTO meters VALUES (?, ?)", [(j, m) for j, m in batch.meters if m is not None])
-            db.executemany("DELETE FROM meters WHERE job_id = ?", [(j,) for j, m in batch.meters if m is None])
+            db.executemany(
+                "INSERT OR REPLACE INTO accounts VALUES (?, ?)", [(j, dumps(m)) for j, m in batch.meters if m is not None]
+            )
+            db.executemany("DELETE FROM accounts WHERE job_id = ?", [(j,) for j, m in batch.meters if m is None])
             db.execute(
                 "UPDATE term SET start_id = ?, last_round = ?, last_serial = ?, admin = ?",
                 (batch.start_id, batch.last_round, batch.last_serial, batch.admin),
@@ -155,6 +157,7 @@ class SqliteStore:
                     self._db.execute(statement)
                 self._db.execute("INSERT INTO schema_version VALUES (?)", (SCHEMA_VERSION,))
                 self._db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            self._upgrade()
             self._db.execute("COMMIT")
         except BaseException:
             self._roll_back()
@@ -165,6 +168,18 @@ class SqliteStore:
         (verdict,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
         if verdict != "ok":
             raise StoreError(f"{self._path}: the lease store is damaged: {verdict}")
+
+    def _upgrade(self) -> None:
+        """Take over what version 1 kept, inside the caller's transaction."""
+        (version,) = self._db.execute("SELECT version FROM schema_version").fetchone()
+        if version != 1:
+            return
+        self._db.execute("CREATE TABLE accounts (job_id TEXT PRIMARY KEY, account TEXT NOT NULL) WITHOUT ROWID")
+        for job_id, attained in self._db.execute("SELECT job_id, attained_gpu_ms FROM meters").fetchall():
+            meter = Meter(attained=attained, done=attained, metered_ms=0)
+            self._db.execute("INSERT INTO accounts VALUES (?, ?)", (job_id, dumps(meter)))
+        self._db.execute("DROP TABLE meters")
+        self._db.execute("UPDATE schema_version SET version = ?", (SCHEMA_VERSION,))
 
     def _check_ours(self) -> None:
         """Before anything is written: an empty file, or one that this program made."""
@@ -182,6 +197,13 @@ class SqliteStore:
         except (CoreError, ValueError) as err:
             raise StoreError(f"{self._path}: lease {lease_id} cannot be read: {err}") from err
         return lease
+
+    def _parse_meter(self, job_id: JobId, text: str) -> Meter:
+        try:
+            meter: Meter = from_plain(Meter, json.loads(text))
+        except (CoreError, ValueError) as err:
+            raise StoreError(f"{self._path}: the account of {job_id} cannot be read: {err}") from err
+        return meter
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:

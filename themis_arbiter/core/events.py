@@ -72,6 +72,29 @@ class JobReport:
     final_status: str = ""
 
 
+@value(frozen=True, slots=True, kw_only=True)
+class Meter:
+    """What the store keeps of a job's account, as of `metered_ms`: what no report of the ResourceManager's says again.
+
+    See core.workload.Job for the fields. `arrival_ms` is the app's (0 and no app: of a store whose
+    version did not keep them). `ended` is the last report of a job that is over while its
+    app lives; None: it lives.
+    """
+
+    attained: GpuMillis
+    done: GpuMillis
+    metered_ms: Millis
+    app_id: AppId = ""
+    arrival_ms: Millis = 0
+    gpus: int = 0  # that it ran on then
+    rate: float = 0.0
+    running_since_ms: Millis | None = None
+    max_gpus: int = 0
+    begun_at: GpuMillis = 0.0
+    declared_later: GpuMillis | None = None
+    ended: JobReport | None = None
+
+
 class EndCause(StrEnum):
     """Why a container ended, by YARN's exit status and what it says beside it; label values, so an enum."""
 
@@ -139,16 +162,17 @@ class Timer(StrEnum):
     ABSENT = "absent"
     RESYNC = "resync"
     STORE_RETRY = "store_retry"
+    METERS = "meters"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EpochAcquired:
-    """This arbiter leads from now on; `leases` and `meters` are what the store holds (attained GPU-ms by job)."""
+    """This arbiter leads from now on; `leases` and `meters` (by job) are what the store holds."""
 
     at_ms: Millis
     epoch: Epoch
     leases: tuple[Lease, ...] = ()
-    meters: tuple[tuple[JobId, GpuMillis], ...] = ()
+    meters: tuple[tuple[JobId, Meter], ...] = ()
     last_round: RoundNo = 0
     last_serial: int = 0
     start_id: str = ""  # of the scheduler object that the leases were last written for
@@ -275,8 +299,8 @@ EVENT_TYPES: tuple[type, ...] = (
 class Batch:
     """One atomic write to the lease store: all of it or nothing.
 
-    `puts` are leases as they shall stand, `deletes` ones that have ended, `meters` attained GPU-ms of jobs (None: the
-    job is gone). `start_id` is the scheduler object that the leases are for (fencing, architecture.md).
+    `puts` are leases as they shall stand, `deletes` ones that have ended, `meters` the accounts of jobs (None: the
+    job's app is gone). `start_id` is the scheduler object that the leases are for (fencing, architecture.md).
     """
 
     batch_no: int
@@ -286,5 +310,5 @@ class Batch:
     last_serial: int
     puts: tuple[Lease, ...] = ()
     deletes: tuple[LeaseId, ...] = ()
-    meters: tuple[tuple[JobId, GpuMillis | None], ...] = field(default=())
+    meters: tuple[tuple[JobId, Meter | None], ...] = field(default=())
     admin: str = ""

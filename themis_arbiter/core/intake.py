@@ -6,6 +6,7 @@ Reports are level-triggered, so every handler compares with what was known and d
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
+from themis_arbiter.core import accounts
 from themis_arbiter.core.attendance import adopt
 from themis_arbiter.core.effects import AppEnded, ContainerLost
 from themis_arbiter.core.events import (
@@ -41,12 +42,14 @@ def on_rm_reported(state: State, event: RmReported) -> None:
     if event.is_full:
         _forget_unreported_jobs(state, {r.job_id for r in event.jobs})
         known = dict(state.containers)
+        accounts.expect_back(state, known, {c.container_id for c in event.containers})
         _forget_containers(state)
         touched |= {*state.jobs, *(c.job_id for c in known.values()), *(x.job_id for x in state.ledger)}
     disturbed = {c.job_id for c in event.containers if _take_container(state, c, known)}
     _recount(state, touched)
     _begin_anew(state, disturbed)
     if event.is_full:
+        accounts.close_unnamed(state)
         state.rm.is_known = True
         state.want_round()
     state.heard_ms = state.now_ms
@@ -54,6 +57,7 @@ def on_rm_reported(state: State, event: RmReported) -> None:
     tell_impossible(state, [r.job_id for r in event.jobs])
     for app_id in sorted({state.jobs[r.job_id].report.app_id for r in event.jobs if r.job_id in state.jobs}):
         _end_app_if_over(state, app_id)
+    state.store_meters_soon()
 
 
 def on_progress_reported(state: State, event: ProgressReported) -> None:
@@ -64,6 +68,8 @@ def on_progress_reported(state: State, event: ProgressReported) -> None:
     job = job.at(state.now_ms)
     state.jobs[event.job_id] = replace(job, declared_later=job.done + event.remaining)
     state.redeclare(event.app_id)
+    state.remetered[event.job_id] = None
+    state.store_meters_soon()
 
 
 def _take_nodes(state: State, event: RmReported) -> None:
@@ -111,7 +117,7 @@ def _drain_vanished_gpus(state: State) -> None:
 def _take_job(state: State, report: JobReport) -> None:
     old = state.jobs.get(report.job_id)
     if old is None:
-        if report.is_finished:
+        if report.is_finished and report.job_id not in state.stored_meters:
             return
         _new_job(state, report)
     else:
@@ -128,21 +134,19 @@ def _take_job(state: State, report: JobReport) -> None:
 
 
 def _new_job(state: State, report: JobReport) -> None:
-    stored = state.stored_meters.pop(report.job_id, None)
     state.live_jobs.setdefault(report.app_id, {})[report.job_id] = None
-    state.jobs[report.job_id] = Job(
-        report=report,
-        attained=stored or 0.0,
-        done=stored or 0.0,
-        has_started=bool(stored),
-        metered_ms=state.now_ms,
-        max_gpus=max(report.gang, report.gpus_asked, report.max_gpus),
-    )
+    job, ended, arrivals = accounts.take_back(state, report)
+    if job is None:
+        most = max(report.gang, report.gpus_asked, report.max_gpus)
+        job = Job(report=report, metered_ms=state.now_ms, max_gpus=most)
+    state.jobs[report.job_id] = job
     app = state.apps.get(report.app_id)
     if app is None:
         app = App(
             app_id=report.app_id,
-            arrival_ms=min(report.arrival_ms, state.now_ms),
+            arrival_ms=min([report.arrival_ms, state.now_ms, *arrivals]),
+            job_ids=ended,
+            ended_service=sum(max(0.0, state.jobs[j].attained) for j in ended),
             user=report.user,
             queue=report.queue,
             weight=dict(state.admin.weights).get(report.app_id, report.weight),
@@ -175,6 +179,7 @@ def _finish_job(state: State, job_id: JobId, finish_ms: Millis) -> None:
     report = replace(job.report, gpus_asked=0, finish_ms=finish_ms)
     state.jobs[job_id] = replace(job, report=report, attained=attained, done=done, gpus_running=0, rate=0.0)
     state.running.pop(job_id, None)
+    state.returning.pop(job_id, None)
     state.gang_deadlines.pop(job_id, None)
     state.remetered[job_id] = None
     state.market_jobs.pop(job_id, None)
@@ -196,6 +201,7 @@ def _end_app_if_over(state: State, app_id: AppId) -> None:
     bad = [r.final_status for r in reports if r.final_status != "SUCCEEDED"]
     app = replace(app, finish_ms=max(r.finish_ms for r in reports), final_status=bad[0] if bad else "SUCCEEDED")
     state.apps[app_id] = app
+    state.remetered.update(dict.fromkeys(app.job_ids))  # out of the store
     t_independent = state.t_independent_ms(app)
     state.emit(
         AppEnded(
@@ -245,7 +251,7 @@ def _take_container(state: State, container: ContainerReport, known: Mapping[str
         return was is not None and cause is not EndCause.DONE
     state.containers[container.container_id] = container
     _count_container(state, container, +1)
-    if not is_new or job is None or container.is_am:
+    if not is_new or job is None or container.is_am or accounts.is_back(state, container):
         return False
     if job.has_started or not state.settings.is_first_start_free:
         # A start is no service: what it costs is taken off before it is metered.
@@ -293,6 +299,7 @@ def _recount(state: State, touched: Collection[JobId]) -> None:
         if job is None or job.report.is_finished:
             continue
         running, rate = state.rate_of(job)
+        job = accounts.catch_up(state, job, running)
         if (running, rate) != (job.gpus_running, job.rate):
             job = state.jobs[job_id] = job.on(running, rate, state.now_ms)
             state.remetered[job_id] = None

@@ -203,6 +203,14 @@ def on_store_retry(state: State) -> None:
         state.emit(PersistLeases(batch=state.pending[0].batch))
 
 
+def on_meters(state: State) -> None:
+    """No other batch has taken the accounts that changed to the store."""
+    if state.pending:  # the store is slow or fails: more batches would not make it faster
+        state.store_meters_soon()
+    elif state.remetered:
+        state.persist()
+
+
 def _after_commit(
     state: State,
     puts: tuple[Lease, ...],

@@ -44,6 +44,7 @@ ON_TIMER: Final[Mapping[Timer, Callable[[State], None]]] = {
     Timer.ABSENT: leasing.on_absent,
     Timer.RESYNC: leasing.on_resync,
     Timer.STORE_RETRY: leasing.on_store_retry,
+    Timer.METERS: leasing.on_meters,
 }
 
 
@@ -107,6 +108,10 @@ def on_epoch_acquired(state: State, event: EpochAcquired) -> None:
         state.admin = replace(state.admin, is_observing=True)
     state.last_round, state.last_serial = event.last_round, event.last_serial
     state.stored_meters = dict(event.meters)
+    for job_id, meter in event.meters:
+        if meter.app_id:
+            state.stored_apps.setdefault(meter.app_id, []).append(job_id)
+    state.stored_ms = max((m.metered_ms for _, m in event.meters), default=0)
     ordered = sorted(event.leases, key=lambda x: (x.state is LeaseState.WAITING, x.lease_id))
     for lease in ordered:
         state.enter(lease, as_next=lease.state is LeaseState.WAITING)

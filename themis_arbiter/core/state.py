@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from themis_arbiter.core.admin_state import AdminState, admin_to_text
 from themis_arbiter.core.effects import Effect, LeaseMoved, PersistLeases, TellJob, WakeAt
-from themis_arbiter.core.events import Batch, ContainerReport, NodeReport, Timer
+from themis_arbiter.core.events import Batch, ContainerReport, Meter, NodeReport, Timer
 from themis_arbiter.core.fluid import FluidShare
 from themis_arbiter.core.lease import Lease, LeaseState, with_state
 from themis_arbiter.core.ledger import Ledger, Moved
@@ -25,6 +25,7 @@ from themis_arbiter.core.workload import App, Job, app_demand, app_shape, guesse
 
 ROUNDS_KEPT_MAX: Final = 200  # decision records that `themis rounds` can still show
 NO_GPUS_T_MS: Final = 365 * 24 * 3_600_000  # T_independent while the cluster has no GPU
+METERS_STORED_MS: Final = 5_000  # in which what changed in a job's account is in the store
 ENDED_APPS_KEPT_MAX: Final = 500  # ended apps that `themis apps` can still show; the oldest go first
 
 
@@ -80,7 +81,11 @@ class State:
     apps: dict[AppId, App] = field(default_factory=dict)
     jobs: dict[JobId, Job] = field(default_factory=dict)
     containers: dict[str, ContainerReport] = field(default_factory=dict)
-    stored_meters: dict[JobId, GpuMillis] = field(default_factory=dict)
+    stored_meters: dict[JobId, Meter] = field(default_factory=dict)  # from before the start, of jobs not named since
+    stored_apps: dict[AppId, list[JobId]] = field(default_factory=dict)  # jobs in `stored_meters` of apps not named since
+    stored_ms: Millis = 0  # when the latest of them was stored: what runs was known then
+    taken_back: set[JobId] = field(default_factory=set)  # jobs named again whose containers have not been counted yet
+    returning: dict[JobId, int] = field(default_factory=dict)  # GPUs of containers that ran before and are to be named again
     presence: float = 0.0  # integral over time of the number of live apps, for n_avg
     admin: AdminState = field(default_factory=AdminState)
     told: dict[JobId, str] = field(default_factory=dict)  # the line on each job's page in YARN
@@ -112,7 +117,7 @@ class State:
         self.live_jobs: dict[AppId, dict[JobId, None]] = {}  # of apps that have any
         self.lease_counts: dict[AppId, LeaseCounts] = {}
         self.running: dict[JobId, None] = {}  # jobs that have GPUs
-        self.remetered: dict[JobId, None] = {}  # jobs whose meter has moved since it was last stored
+        self.remetered: dict[JobId, None] = {}  # jobs whose accounts changed since they were stored
         self.told_work: dict[JobId, GpuMillis] = {}  # what the fluid model was last told of each job
         self.market_jobs: dict[JobId, tuple[Job, MarketJob]] = {}  # of jobs that wait, as policies last saw them
         self.seen_apps: dict[AppId, SeenApp] = {}  # of which all jobs wait
@@ -147,7 +152,8 @@ class State:
     ) -> None:
         """Queue an atomic write; `drains` are told to the gate and `deletes` withdrawn from it when it is committed.
 
-        `with_meters`: those of all jobs whose meters have moved; `meters_of` these jobs' only.
+        Each carries the accounts of jobs that another one changed since; `with_meters` those of all that run too, `meters_of`
+        these jobs'.
         """
         self.last_batch += 1
         deletes = tuple(deletes)
@@ -159,18 +165,28 @@ class State:
             last_serial=self.last_serial,
             puts=tuple(as_stored(x, is_next=self.ledger.is_next(x)) if x.state is LeaseState.PENDING else x for x in puts),
             deletes=deletes,
-            meters=self._meters({*self.remetered, *self.running} if with_meters else meters_of),
+            meters=self._meters({*self.remetered, *meters_of, *(self.running if with_meters else ())}),
             admin=admin_to_text(self.admin),
         )
         self.pending.append(Pending(batch, tuple(drains), deletes, syncs_start_id))
         if len(self.pending) == 1:
             self.emit(PersistLeases(batch=batch))
 
-    def _meters(self, job_ids: Iterable[JobId]) -> tuple[tuple[JobId, GpuMillis | None], ...]:
-        moved = sorted(set(job_ids))
-        for job_id in moved:
-            self.remetered.pop(job_id, None)
-        return tuple((j, self.jobs[j].at(self.now_ms).attained if self.is_live(j) else None) for j in moved)
+    def _meters(self, job_ids: set[JobId]) -> tuple[tuple[JobId, Meter | None], ...]:
+        self.remetered.clear()
+        return tuple((j, self._account(j)) for j in sorted(job_ids))
+
+    def _account(self, job_id: JobId) -> Meter | None:
+        """The job's account; None once its app is over."""
+        job = self.jobs.get(job_id)
+        if job is None or job.report.app_id not in self.live_jobs:
+            return None
+        return job.at(self.now_ms).account(self.apps[job.report.app_id].arrival_ms)
+
+    def store_meters_soon(self) -> None:
+        """Have the accounts that changed stored: with the next batch, or in one of their own."""
+        if self.remetered:
+            self.wake_at(Timer.METERS, self.now_ms + METERS_STORED_MS)
 
     def rm_seq(self) -> int | None:
         """The number of the next lease update; None where nobody would hear it (a sync will tell all later)."""

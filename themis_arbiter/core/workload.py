@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Final
 
-from themis_arbiter.core.events import JobReport
+from themis_arbiter.core.events import JobReport, Meter
 from themis_arbiter.core.types import AppId, GpuMillis, JobId, Millis
 from themis_arbiter.core.value import value
 
@@ -96,6 +96,23 @@ class Job:
         """This job with what a start costs it taken off."""
         return self._metered(self.attained - cost, self.done - cost, self.metered_ms)
 
+    def account(self, arrival_ms: Millis) -> Meter:
+        """What the store keeps of it as it is now metered; `arrival_ms` is its app's."""
+        return Meter(
+            attained=self.attained,
+            done=self.done,
+            metered_ms=self.metered_ms,
+            app_id=self.report.app_id,
+            arrival_ms=arrival_ms,
+            gpus=self.gpus_running,
+            rate=self.rate,
+            running_since_ms=self.running_since_ms,
+            max_gpus=self.max_gpus,
+            begun_at=self.begun_at,
+            declared_later=self.declared_later,
+            ended=self.report if self.report.is_finished else None,
+        )
+
     def work(self, guess: GpuMillis) -> GpuMillis:
         """Its serial work as now believed; `guess` if nobody declared it. Of a job that is over, what it took then."""
         declared = self.declared_later if self.declared_later is not None else self.report.work
@@ -117,6 +134,23 @@ class Job:
         """Serial work left, above 0 while the job lives."""
         work = self.work(guess)
         return max(1.0, LEFT_SHARE_MIN * work, work - max(0.0, self.done - self.begun_at))
+
+
+def job_of(meter: Meter, report: JobReport) -> Job:
+    """The job that a stored account is of: as it was when it was metered."""
+    return Job(
+        report=report,
+        attained=meter.attained,
+        done=meter.done,
+        metered_ms=meter.metered_ms,
+        rate=meter.rate,
+        has_started=meter.gpus > 0 or meter.attained != 0.0,
+        gpus_running=meter.gpus,
+        max_gpus=max(meter.max_gpus, report.gang, report.gpus_asked, report.max_gpus),
+        declared_later=meter.declared_later,
+        running_since_ms=meter.running_since_ms,
+        begun_at=meter.begun_at,
+    )
 
 
 @value(frozen=True, slots=True, kw_only=True)

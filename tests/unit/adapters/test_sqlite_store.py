@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 from themis_arbiter.adapters.sqlite_store import SqliteStore
-from themis_arbiter.core.events import Batch
+from themis_arbiter.core.events import Batch, Meter
 from themis_arbiter.core.lease import Lease
 from themis_arbiter.core.types import CoreError
 from themis_arbiter.ports import StaleEpochError, StoreError
@@ -145,9 +145,29 @@ def test_a_database_of_others_is_refused_and_left_alone(path: Path) -> None:
 
 
 def test_a_newer_schema_is_refused(store: SqliteStore, path: Path) -> None:
-    edit(path, "UPDATE schema_version SET version = 2")
-    with pytest.raises(StoreError, match="schema version 2; this program reads 1"):
+    edit(path, "UPDATE schema_version SET version = 3")
+    with pytest.raises(StoreError, match="schema version 3; this program reads 2"):
         SqliteStore(path)
+
+
+def test_what_version_1_kept_is_taken_over(store: SqliteStore, path: Path) -> None:
+    store.commit(batch_of(store.acquire_epoch(), 1))
+    store.close()
+    edit(path, "DROP TABLE accounts")
+    edit(path, "CREATE TABLE meters (job_id TEXT PRIMARY KEY, attained_gpu_ms REAL NOT NULL) WITHOUT ROWID")
+    edit(path, "INSERT INTO meters VALUES ('j1', 12.5)")
+    edit(path, "UPDATE schema_version SET version = 1")
+    for _ in range(2):
+        with closing(SqliteStore(path)) as opened:
+            state = opened.load()
+        assert state.meters == (("j1", Meter(attained=12.5, done=12.5, metered_ms=0)),)
+        assert len(state.leases) == LEASES_A_BATCH
+
+
+def test_an_account_that_cannot_be_read_is_named(store: SqliteStore, path: Path) -> None:
+    edit(path, "INSERT INTO accounts VALUES ('j1', '{}')")
+    with pytest.raises(StoreError, match="the account of j1 cannot be read"):
+        store.load()
 
 
 def test_a_damaged_file_is_refused(path: Path) -> None:

@@ -6,11 +6,12 @@ import pytest
 
 from themis_arbiter.adapters.clock import ManualClock
 from themis_arbiter.adapters.memory_store import MemoryDisk, MemoryStore
-from themis_arbiter.core.events import Batch, EpochAcquired
+from themis_arbiter.core.events import Batch, EpochAcquired, Meter
 from themis_arbiter.core.lease import Lease
 from themis_arbiter.engine.recovery import take_over
 from themis_arbiter.ports import StaleEpochError, StoredState
 
+METER = Meter(attained=4.5, done=4.0, metered_ms=3)
 LEASE = Lease(lease_id="l", grant_id="g", gpu="n:0", app_id="a", job_id="j", epoch=1, round_no=2, start_ms=0, end_ms=5)
 
 
@@ -25,11 +26,11 @@ def test_a_new_term_inherits_everything() -> None:
             last_round=2,
             last_serial=8,
             puts=(LEASE,),
-            meters=(("j", 4.5),),
+            meters=(("j", METER),),
         )
     )
     assert take_over(MemoryStore(disk), ManualClock(77)) == EpochAcquired(
-        at_ms=77, epoch=2, leases=(LEASE,), meters=(("j", 4.5),), last_round=2, last_serial=8, start_id="s"
+        at_ms=77, epoch=2, leases=(LEASE,), meters=(("j", METER),), last_round=2, last_serial=8, start_id="s"
     )
 
 
