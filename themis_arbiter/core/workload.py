@@ -98,6 +98,11 @@ class Job:
 
     def account(self, arrival_ms: Millis) -> Meter:
         """What the store keeps of it as it is now metered; `arrival_ms` is its app's."""
+        ended = None
+        if self.report.is_finished:
+            work = self.report.work
+            # Whole numbers become floats as they do in the journal, or a replay would write another batch.
+            ended = replace(self.report, work=None if work is None else float(work), weight=float(self.report.weight))
         return Meter(
             attained=self.attained,
             done=self.done,
@@ -110,7 +115,7 @@ class Job:
             max_gpus=self.max_gpus,
             begun_at=self.begun_at,
             declared_later=self.declared_later,
-            ended=self.report if self.report.is_finished else None,
+            ended=ended,
         )
 
     def work(self, guess: GpuMillis) -> GpuMillis:
