@@ -65,12 +65,16 @@ def _resume(state: State, _event: AdminRequested) -> str:
 def _revoke(state: State, event: AdminRequested) -> str:
     found = [x for x in state.ledger if event.target in (x.lease_id, x.app_id, x.job_id)]
     if not found:
+        if event.target in state.live_jobs or state.is_live(event.target):
+            raise _RefusedError(f"{event.target} holds no leases")
         raise _RefusedError(f"no live lease, app or job is called {event.target!r}; see `themis leases`")
     live = [x for x in found if x.state in (LeaseState.GRANTED, LeaseState.ACTIVE)]
     drain(state, live, state.now_ms + state.settings.notice_ms, Cause.REVOKED)
     cancel(state, [x for x in found if x not in live], Cause.REVOKED)
     _hold_off(state, found)
-    return f"{len(live)} leases end in {state.settings.notice_ms / 1000:.0f} s, {len(found) - len(live)} were on their way out"
+    wait = f"{state.settings.notice_ms / 1000:.0f} s"
+    when = f"in {wait}" if state.rm is not None else f"{wait} after a ResourceManager's bridge is attached again: none is now"
+    return f"{len(live)} leases end {when}; {len(found) - len(live)} were on their way out"
 
 
 def _hold_off(state: State, leases: list[Lease]) -> None:
@@ -88,8 +92,12 @@ def _drain_node(state: State, event: AdminRequested) -> str:
     if len(state.admin.drained) >= NODES_DRAINED_MAX:
         raise _RefusedError(f"more than {NODES_DRAINED_MAX} nodes are being drained")
     state.admin = replace(state.admin, drained=tuple(sorted((*state.admin.drained, event.target))))
+    if state.admin.is_observing:
+        runs = sum(state.users.get(event.target, {}).values())
+        return f"{event.target} has no GPUs to give; what runs on {runs} of its GPUs is not touched while observing"
     held = sum(x.node_of_gpu == event.target for x in state.ledger)
-    return f"{event.target} gets no new leases; its {held} end at their lease ends and are not renewed"
+    paused = " once auctions are held again: they are paused, and leases renewed until then" if state.admin.is_paused else ""
+    return f"{event.target} gets no new leases; its {held} end at their lease ends and are not renewed{paused}"
 
 
 def _undrain_node(state: State, event: AdminRequested) -> str:
@@ -111,6 +119,8 @@ def _set_weight(state: State, event: AdminRequested) -> str:
     state.admin = replace(state.admin, weights=tuple(sorted(weights.items())))
     state.apps[event.target] = replace(app, weight=event.value)
     state.fluid.reweigh(event.target, event.value, state.now_ms)
+    if event.value == app.weight:
+        return f"the weight of {event.target} is {event.value:g}, as it was; tags do not change it any more"
     return f"the weight of {event.target} is {event.value:g} instead of {app.weight:g}, from now on"
 
 

@@ -59,7 +59,7 @@ def _weight(state: State, app: App) -> Iterator[str]:
 def _of_arbiter(state: State) -> Iterator[str]:
     """What holds for everybody."""
     if state.rm is None:
-        yield "No ResourceManager is attached: leases are held as they are until one is."
+        yield "No ResourceManager is attached: nothing is given or taken until one is."
     if state.admin.is_paused:
         yield "An admin has paused auctions: leases are renewed as they are and no new ones given (`themis admin resume`)."
     if state.admin.is_observing:
@@ -145,7 +145,12 @@ def _lease(state: State, lease: Lease, now_ms: Millis) -> str:
     left = (lease.end_ms - now_ms) / 1000
     name = f"{lease.lease_id} on {lease.gpu}"
     if lease.state is LeaseState.DRAINING:
+        if state.rm is None:
+            told = "its holder is told, and has its notice, when a bridge is attached"
+            return f"{name} is being drained ({lease.cause.value}); {told}."
         wait = max(0, state.deadlines.get(lease.lease_id, lease.end_ms) - now_ms) / 1000
+        if lease.cause is Cause.RECALL:
+            return f"{name} is taken early, for an urgent job that waits (recall); what still runs in {wait:.0f} s is killed."
         return f"{name} is being drained ({lease.cause.value}); what still runs in {wait:.0f} s is killed."
     if state.ledger.is_next(lease):
         return f"{lease.gpu} is promised to it ({lease.lease_id}) as soon as its present holder is gone."
@@ -161,9 +166,9 @@ def _nodes(state: State, job: Job) -> Iterator[str]:
         if node.node not in mine:
             continue
         if node.state is NodeState.DRAINED:
-            yield f"{node.node} is being drained by an admin: leases on it are not renewed."
+            yield f"{node.node} is being drained by an admin: leases on it are {_not_renewed(state)}."
         elif node.state is NodeState.DRAINING:
-            yield f"{node.node} takes no more containers, says YARN: leases on it are not renewed."
+            yield f"{node.node} takes no more containers, says YARN: leases on it are {_not_renewed(state)}."
         elif node.state is NodeState.LOST:
             yield f"{node.node} is not reported any more: its leases are lost unless it comes back soon."
         if node.is_oversubscribed:
@@ -173,12 +178,16 @@ def _nodes(state: State, job: Job) -> Iterator[str]:
             )
 
 
+def _not_renewed(state: State) -> str:
+    return "not renewed once auctions are held again" if state.admin.is_paused else "not renewed"
+
+
 # -- the last round
 
 
 def _of_rounds(state: State, app: App) -> Iterator[str]:
     if not state.rounds:
-        yield "No round has been held yet."
+        yield "No round has been held since this arbiter started."
         return
     record = state.rounds[-1]
     yield from _last_round(record, app.app_id)

@@ -243,7 +243,8 @@ def _offered_to_a_looker_on(state: State, ends_at: Millis | None) -> Offered:
     for machine in in_service:
         idle = [g for g in machine.gpu_ids() if g not in use]
         free += idle[: max(0, len(idle) - masters.get(machine.name, 0))]
-    ending = {} if ends_at is None else {g: j for g, j in sorted(use.items()) if state.is_live(j)}
+    offerable = {g for m in in_service for g in m.gpu_ids()}
+    ending = {} if ends_at is None else {g: j for g, j in sorted(use.items()) if state.is_live(j) and g in offerable}
     return Offered(tuple(sorted(free)), ending)
 
 

@@ -114,6 +114,11 @@ def app_view(state: State, app: App, now_ms: Millis) -> AppView:
     rho = _rho_so_far(state, app, now_ms)
     remaining = sum(_remaining(state, j) for j in jobs if not j.report.is_finished)
     running = sum(j.gpus_running for j in jobs)
+    holds = len(kept) or (running if state.admin.is_observing else 0)
+    if state.admin.is_observing:  # no leases then: what runs is what there is to show
+        for job in jobs:
+            for node, gpus in state.usage.get(job.job_id, {}).items():
+                by_node[node] = by_node.get(node, 0) + gpus
     if app.has_ended:
         forecast = rho
     elif running:
@@ -126,7 +131,7 @@ def app_view(state: State, app: App, now_ms: Millis) -> AppView:
         app_id=app.app_id,
         user=app.user,
         queue=app.queue,
-        state=AppState.ENDED if app.has_ended else AppState.RUNNING if kept else AppState.WAITING,
+        state=AppState.ENDED if app.has_ended else AppState.RUNNING if holds else AppState.WAITING,
         arrival_ms=app.arrival_ms,
         finish_ms=app.finish_ms,
         rho=rho,
@@ -135,7 +140,7 @@ def app_view(state: State, app: App, now_ms: Millis) -> AppView:
         work_gpu_ms=work,
         is_work_estimated=any(j.report.work is None and j.declared_later is None for j in jobs),
         attained_gpu_ms=max(0.0, sum(j.attained for j in jobs)),
-        gpus_held=len(kept),
+        gpus_held=holds,
         gpus_wanted=sum(j.wanted for j in jobs if not j.report.is_finished),
         gpus_by_node=tuple(sorted(by_node.items())),
         leases_granted=counts.granted,
@@ -148,6 +153,7 @@ def app_view(state: State, app: App, now_ms: Millis) -> AppView:
 
 def _job_view(state: State, job: Job) -> JobView:
     held = sum(not state.ledger.is_next(x) for x in state.ledger.of_job(job.job_id))
+    held = held or (job.gpus_running if state.admin.is_observing else 0)
     ended = job.report.is_finished
     return JobView(
         job_id=job.job_id,

@@ -6,8 +6,11 @@ from tests.support.bench import Bench, container, job, of_type, running
 from themis_arbiter.adapters.memory_store import MemoryDisk, MemoryStore
 from themis_arbiter.core.admin import WEIGHT_MAX, WEIGHT_MIN
 from themis_arbiter.core.effects import AdminAnswered, Effect, GrantGpus, PersistLeases, RequestDrain, RoundClosed, SyncLeases
-from themis_arbiter.core.events import AdminRequested, AdminVerb, EpochAcquired, RmAttached, RmReported, Timer
+from themis_arbiter.core.events import AdminRequested, AdminVerb, EpochAcquired, RmAttached, RmDetached, RmReported, Timer
+from themis_arbiter.core.explain import explain
 from themis_arbiter.core.lease import Cause, LeaseState
+from themis_arbiter.core.views import AppState
+from themis_arbiter.core.views_of import apps
 
 LEASE, NOTICE = 20_000, 3_000
 GRID = LEASE - NOTICE  # when the first grid end's round is held
@@ -192,3 +195,40 @@ def test_what_was_set_outlives_the_arbiter_through_the_store() -> None:
     assert second.arbiter.state.apps["a"].weight == 2.5
     assert second.arbiter.state.is_out_of_service("n1")
     assert not ask(second, AdminVerb.PAUSE)[0].is_done
+
+
+def test_an_app_that_lives_and_holds_nothing_has_nothing_to_revoke() -> None:
+    bench = leased("a")
+    bench.report(2_000, job("b", 100))
+    assert ask(bench, AdminVerb.REVOKE, "b")[0].text == "b holds no leases"
+    assert "no live lease" in ask(bench, AdminVerb.REVOKE, "nobody")[0].text
+
+
+def test_a_revoke_that_nobody_can_be_told_of_says_that_it_waits() -> None:
+    bench = leased("a")
+    bench.at(bench.now, RmDetached(at_ms=bench.now, start_id="s1"))
+    assert "after a ResourceManager's bridge is attached again" in ask(bench, AdminVerb.REVOKE, "a")[0].text
+    lines = explain(bench.arbiter, "a", bench.now)
+    assert lines is not None
+    assert not [x for x in lines if "is killed" in x]
+
+
+def test_a_drain_while_paused_says_that_leases_are_renewed_until_auctions_go_on() -> None:
+    bench = leased("a")
+    ask(bench, AdminVerb.PAUSE)
+    (node,) = {x.node_of_gpu for x in bench.arbiter.state.ledger}
+    assert "not renewed once auctions are held again" in ask(bench, AdminVerb.DRAIN, node)[0].text
+    lines = explain(bench.arbiter, "a", bench.now)
+    assert lines is not None
+    assert f"{node} is being drained by an admin: leases on it are not renewed once auctions are held again." in lines
+
+
+def test_while_observing_what_runs_is_shown_and_drained_nodes_are_left_out() -> None:
+    bench = leased("a")
+    ask(bench, AdminVerb.OBSERVE_ONLY, value=1.0)
+    (view,) = apps(bench.arbiter, bench.now)
+    assert (view.state, view.gpus_held, view.jobs[0].gpus_held) == (AppState.RUNNING, 4, 4)
+    (node,) = bench.arbiter.state.usage["a"]
+    assert "on 4 of its GPUs" in ask(bench, AdminVerb.DRAIN, node)[0].text
+    bench.wake(GRID, Timer.GRID)
+    assert bench.arbiter.state.rounds[-1]["would"]["keep"] == {}
