@@ -102,7 +102,7 @@ class Campaign:
     def checks(self) -> list[str]:
         """What must hold at every moment."""
         self.log.poll()
-        found = [f"a container of a valid lease ended: {x}" for x in self.endings.unexplained(self.log, self.watched())]
+        found = [f"a container of a valid lease ended: {x}" for x in self.endings.unexplained(self.log, self.work.gangs())]
         found += [f"a GPU is used twice: {x}" for x in evidence.over_used(self.log)]
         found += [f"a GPU is leased twice: {x}" for x in self.log.over_leased]
         found += [f"the plugin failed: {x}" for x in self.log.failures]

@@ -75,15 +75,15 @@ class Endings:
         self._seen: set[str] = set()
         self._spent: set[str] = set()
 
-    def unexplained(self, log: RmLog, watched: Collection[str]) -> list[str]:
-        """Those of the `watched` jobs that ended since the last call."""
+    def unexplained(self, log: RmLog, gangs: Mapping[str, int]) -> list[str]:
+        """Those of the watched jobs, with their gangs, that ended since the last call."""
         fresh = [c for c in log.containers.values() if c.ended_ms is not None and c.container_id not in self._seen]
         found = []
         for container in sorted(fresh, key=lambda c: (c.ended_ms or 0, c.container_id)):
             self._seen.add(container.container_id)
-            if container.job_id in watched:
+            if container.job_id in gangs:
                 why = self._why(container, log)
-                if why:
+                if why and not _is_handed_back(container, gangs[container.job_id], log):
                     found.append(f"{container.container_id} on {container.node} {container.end}: {why}")
         return found
 
@@ -107,6 +107,24 @@ class Endings:
         if container.end == "KILLED" and lease.deadline_ms is not None and ended_ms < lease.deadline_ms - CLOCK_MS:
             return f"killed {lease.deadline_ms - ended_ms} ms before the end of {lease.lease_id}"
         return ""
+
+
+def _is_handed_back(container: Container, gang: int, log: RmLog) -> bool:
+    """Whether its own master gave it up while the job's valid leases were fewer than its gang.
+
+    A gang that is told to leave a part of its GPUs stops as a whole and asks anew. While nobody leads, nothing is granted to
+    it; containers that start under what it kept cannot train, and after a while it hands them back, and asks again.
+    """
+    at_ms = container.ended_ms or 0
+    valid = sum(
+        x.gpus
+        for x in log.leases.values()
+        if x.job_id == container.job_id
+        and x.granted_ms <= at_ms
+        and (x.drained_ms is None or x.drained_ms > at_ms)
+        and (x.removed_ms is None or x.removed_ms > at_ms)
+    )
+    return container.end == "RELEASED" and valid < gang
 
 
 def used_without_lease(log: RmLog, at_ms: Millis) -> list[str]:

@@ -56,6 +56,10 @@ class Workload:
         self.job_dirs[f"{kind.name}-{self._count}"] = job_dir
         return self.job_ids[kind.name]
 
+    def gangs(self) -> dict[str, int]:
+        """How many GPUs each application needs at once, by its id."""
+        return {self.job_ids[k.name]: k.gpus if k.is_gang else 1 for k in KINDS if k.name in self.job_ids}
+
     def submit_all(self) -> None:
         """All four, one after the other."""
         for kind in KINDS:

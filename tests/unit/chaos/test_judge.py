@@ -75,7 +75,7 @@ def lease(lease_id: str = "L1", end_s: int = 20, state: LeaseState = LeaseState.
 
 def test_a_container_that_ends_under_a_valid_lease_is_found(tmp_path: Path) -> None:
     log = read(tmp_path, gate(1, "granted", "L1", 1), *starts(2, 2), ends(5, 2))
-    (found,) = Endings().unexplained(log, {JOB})
+    (found,) = Endings().unexplained(log, {JOB: 1})
     assert "its lease was valid" in found
 
 
@@ -83,32 +83,43 @@ def test_a_drained_lease_accounts_for_one_container_and_no_more(tmp_path: Path) 
     leases = [gate(1, "granted", "L1", 1), gate(1, "granted", "L2", 1), gate(6, "drained", "L1", 2, 3_000)]
     log = read(tmp_path, *leases, *starts(2, 2), *starts(2, 3), ends(9.1, 2), ends(9.2, 3))
     endings = Endings()
-    (found,) = endings.unexplained(log, {JOB})
+    (found,) = endings.unexplained(log, {JOB: 1})
     assert container(3) in found
-    assert endings.unexplained(log, {JOB}) == []  # each is told once
+    assert endings.unexplained(log, {JOB: 1}) == []  # each is told once
 
 
 def test_a_kill_before_the_leases_end_is_found_and_a_release_is_none(tmp_path: Path) -> None:
     leases = [gate(1, "granted", "L1", 1), gate(6, "drained", "L1", 2, 3_000)]
-    (found,) = Endings().unexplained(read(tmp_path, *leases, *starts(2, 2), ends(7, 2)), {JOB})
+    (found,) = Endings().unexplained(read(tmp_path, *leases, *starts(2, 2), ends(7, 2)), {JOB: 1})
     assert "killed 2000 ms before the end of L1" in found
-    assert Endings().unexplained(read(tmp_path, *leases, *starts(2, 2), ends(7, 2, "RELEASED")), {JOB}) == []
+    assert Endings().unexplained(read(tmp_path, *leases, *starts(2, 2), ends(7, 2, "RELEASED")), {JOB: 1}) == []
+
+
+def test_what_the_master_of_a_gang_hands_back_while_its_leases_are_too_few_is_its_own_doing(tmp_path: Path) -> None:
+    two = [gate(1, "granted", "L1", 1), gate(1, "granted", "L2", 1), *starts(2, 2), *starts(2, 3)]
+    # L2 is drained and gone; what starts anew under L1 alone is no gang of 2.
+    half = [*two, gate(3, "drained", "L2", 2, 3_000), ends(4, 2, "RELEASED"), ends(4, 3, "RELEASED"), *starts(5, 4)]
+    assert Endings().unexplained(read(tmp_path, *half, ends(15, 4, "RELEASED")), {JOB: 2}) == []
+    (killed,) = Endings().unexplained(read(tmp_path, *half, ends(15, 4)), {JOB: 2})  # nobody may kill it
+    assert container(4) in killed
+    assert len(Endings().unexplained(read(tmp_path, *two, ends(4, 2, "RELEASED")), {JOB: 2})) == 1  # a whole gang stays
+    assert len(Endings().unexplained(read(tmp_path, *half, ends(15, 4, "RELEASED")), {JOB: 1})) == 2  # so does who is no gang
 
 
 def test_an_end_that_is_told_too_late_is_found_but_not_one_that_is_told_again(tmp_path: Path) -> None:
     granted = gate(1, "granted", "L1", 1)
     late = [granted, gate(6, "drained", "L1", 2, 0)]
-    (found,) = Endings().unexplained(read(tmp_path, *late, *starts(2, 2), ends(6.2, 2)), {JOB})
+    (found,) = Endings().unexplained(read(tmp_path, *late, *starts(2, 2), ends(6.2, 2)), {JOB: 1})
     assert "the end of L1 was told 0 ms before it came" in found
     again = [granted, gate(6, "drained", "L1", 2, 3_000), gate(9, "drained", "L1", 3, 0)]
-    assert Endings().unexplained(read(tmp_path, *again, *starts(2, 2), ends(9.2, 2)), {JOB}) == []
+    assert Endings().unexplained(read(tmp_path, *again, *starts(2, 2), ends(9.2, 2)), {JOB: 1}) == []
 
 
 def test_a_container_that_a_restarted_resource_manager_never_hears_of_is_lost(tmp_path: Path) -> None:
     log = read(tmp_path, gate(1, "granted", "L1", 1), *starts(2, 2), *starts(2, 3), LISTENS, *starts(9, 3))
     assert log.awaited == {container(2)}
     log.give_up_awaited(MIDNIGHT_MS + 30_000)
-    (found,) = Endings().unexplained(log, {JOB})
+    (found,) = Endings().unexplained(log, {JOB: 1})
     assert f"{container(2)} on n1 LOST" in found
 
 
@@ -132,14 +143,14 @@ def test_more_leases_than_gpus_are_found_when_the_update_is_whole(tmp_path: Path
 def test_a_lease_that_is_kept_or_renewed_is_kept(tmp_path: Path) -> None:
     log = read(tmp_path)
     for end_s in (20, 40, 60):
-        kept = leases_kept({"L1": lease()}, {"L1": MIDNIGHT_MS + end_s * 1_000}, log, {JOB})
+        kept = leases_kept({"L1": lease()}, {"L1": MIDNIGHT_MS + end_s * 1_000}, log, {JOB: 1})
         assert (kept.compared, kept.lost, kept.error_ms) == (1, [], 0)
 
 
 @pytest.mark.parametrize(("told", "what"), [({}, "is gone without a drain"), ({"L1": 25}, "5000 ms"), ({"L1": 0}, "-20000 ms")])
 def test_a_lease_that_is_lost_or_moved_is_found(tmp_path: Path, told: dict[str, int], what: str) -> None:
     plain = {i: MIDNIGHT_MS + s * 1_000 for i, s in told.items()}
-    kept = leases_kept({"L1": lease()}, plain, read(tmp_path), {JOB})
+    kept = leases_kept({"L1": lease()}, plain, read(tmp_path), {JOB: 1})
     assert len(kept.lost) == 1
     assert what in kept.lost[0]
 
@@ -147,10 +158,10 @@ def test_a_lease_that_is_lost_or_moved_is_found(tmp_path: Path, told: dict[str, 
 def test_a_drain_ends_a_lease_at_its_end_and_not_before(tmp_path: Path) -> None:
     granted = gate(1, "granted", "L1", 1)
     late = read(tmp_path, granted, gate(17.004, "drained", "L1", 2, 3_000))
-    kept = leases_kept({"L1": lease()}, {}, late, {JOB})
+    kept = leases_kept({"L1": lease()}, {}, late, {JOB: 1})
     assert (kept.lost, kept.told_error_ms) == ([], 4)
     early = read(tmp_path, granted, gate(10, "drained", "L1", 2, 3_000))
-    assert "7000 ms before its time" in leases_kept({"L1": lease()}, {}, early, {JOB}).lost[0]
+    assert "7000 ms before its time" in leases_kept({"L1": lease()}, {}, early, {JOB: 1}).lost[0]
 
 
 def journal(tmp_path: Path, name: str, *steps: object) -> Path:
