@@ -12,7 +12,6 @@ NOTICE_S: Final = 3
 RHO_FLOOR_S: Final = 20
 DEBOUNCE_MS: Final = 500
 RESTART_COST_S: Final = 1
-TICK_S: Final = 4
 GANG_WAIT_S: Final = 5
 HEARTBEAT_MS: Final = 1_000  # of nodes, as YARN has it by default; the training apps' masters are faster
 SHELL_HEARTBEAT_MS: Final = 1_000  # of DistributedShell's master, which cannot be told another
@@ -71,7 +70,8 @@ notice = "{NOTICE_S} s"
 debounce = "{DEBOUNCE_MS} ms"
 rho_floor = "{RHO_FLOOR_S} s"
 restart_cost = "{RESTART_COST_S} s"
-tick = "{TICK_S} s"
+# Leases are so short here that ending one early would save seconds and cost restarts of seconds.
+recall = false
 gang_wait = "{GANG_WAIT_S} s"
 store = "sqlite:arbiter.db"
 grpc_address = "127.0.0.1:0"
