@@ -9,14 +9,6 @@ from pathlib import Path
 import themis_arbiter
 
 
-def declared_gpu_s(work_gpu_s: int) -> int:
-    """What to declare for so much serial work: a tenth more, as one would have measured it.
-
-    Containers hold their GPUs while they come and go, which is metered too; a declaration that is used up is doubled.
-    """
-    return work_gpu_s * 11 // 10
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingApp:
     """One app to submit. Its work in serial GPU-seconds is steps x step_ms x gang / 1000.
@@ -43,7 +35,7 @@ class TrainingApp:
     @property
     def tags(self) -> list[str]:
         """The tags that the arbiter reads, see the settings reference; YARN lower-cases them."""
-        work_gpu_s = declared_gpu_s(self.steps * self.step_ms * self.gang * self.gpus_per_container // 1000)
+        work_gpu_s = self.steps * self.step_ms * self.gang * self.gpus_per_container // 1000
         return [
             f"themis.app={self.name}",
             f"themis.gang={self.gang * self.gpus_per_container}",

@@ -41,7 +41,7 @@ def test_the_driver_understands_what_a_submission_passes_on(tmp_path: Path) -> N
     args = parse(command[3:])
     assert (args.steps, args.step_ms, args.gang, args.max_containers, args.dir) == (30, 200, 4, 4, tmp_path)
     tags = arguments[arguments.index("--tags") + 1].split(",")
-    assert tags == ["themis.app=a", "themis.gang=4", "themis.work-gpu-s=26", "themis.on-lease-end=checkpoint", "x=y"]
+    assert tags == ["themis.app=a", "themis.gang=4", "themis.work-gpu-s=24", "themis.on-lease-end=checkpoint", "x=y"]
     assert py4j_jar().is_file()
 
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final, Protocol
 
-from themis_arbiter.agent.launch import TrainingApp, declared_gpu_s, py4j_jar, submit_arguments
+from themis_arbiter.agent.launch import TrainingApp, py4j_jar, submit_arguments
 from themis_arbiter.cli.local import samples
 from themis_arbiter.cli.local.children import Child, clean_environment
 from themis_arbiter.cli.local.samples import Sample
@@ -166,6 +166,6 @@ class YarnStage:
         return done.stdout
 
     def _submit_shell(self, sample: Sample) -> str:
-        tags = (f"themis.app={sample.name}", f"themis.work-gpu-s={declared_gpu_s(sample.work_gpu_s)}")
+        tags = (f"themis.app={sample.name}", f"themis.work-gpu-s={sample.declared_gpu_s}")
         job = ShellJob(command=sample.command, n_containers=sample.gpus_max, gpus=1, tags=tags)
         return self._yarn.client.submit_distributed_shell(job, user=sample.user)
