@@ -52,11 +52,6 @@ class Sample:
         """Its serial work."""
         return self.command_s * self.gpus_max if self.command else self.steps * self.step_ms * self.gang // 1_000
 
-    @property
-    def declared_gpu_s(self) -> int:
-        """What its tag says: as its owner would have measured it, who sees the seconds that containers take to go as well."""
-        return self.work_gpu_s * 11 // 10
-
 
 SAMPLES: Final = (
     Sample(name="train-wide", user="alice", gpus_max=8, steps=800, step_ms=400),

@@ -166,6 +166,6 @@ class YarnStage:
         return done.stdout
 
     def _submit_shell(self, sample: Sample) -> str:
-        tags = (f"themis.app={sample.name}", f"themis.work-gpu-s={sample.declared_gpu_s}")
+        tags = (f"themis.app={sample.name}", f"themis.work-gpu-s={sample.work_gpu_s}")
         job = ShellJob(command=sample.command, n_containers=sample.gpus_max, gpus=1, tags=tags)
         return self._yarn.client.submit_distributed_shell(job, user=sample.user)
