@@ -10,12 +10,9 @@ from dataclasses import replace
 from hashlib import blake2b
 from math import ceil
 
-from themis_arbiter.core.auction.payment import partial_allocation
-from themis_arbiter.core.bidding import build_bid
-from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
-from themis_arbiter.core.policies.handout import in_order
+from themis_arbiter.core.policies.auctioneer import AuctionPolicy, Call
+from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
 from themis_arbiter.core.policies.order import arranged
-from themis_arbiter.core.policies.record import auction_record, hand_out_for
 from themis_arbiter.core.rho import rho_of, time_left
 from themis_arbiter.core.settings import Filter, Leftover, Tie, TimeAlone
 from themis_arbiter.core.types import AppId
@@ -23,11 +20,11 @@ from themis_arbiter.core.types import AppId
 ORDER_BY = "the app's rho as it is now, by the paper's T_id, the worst first; the first 1-f of them bid"
 
 
-class PaperPolicy:
+class PaperPolicy(AuctionPolicy):
     """See the module's text."""
 
-    def decide(self, market: Market) -> Decision:
-        """One round."""
+    def call(self, market: Market) -> Call:
+        """The worst-off bid."""
         rules = market.settings.paper
         if rules.t_id is TimeAlone.PAPER:
             market = replace(market, apps=tuple(with_paper_t_id(market, a) for a in market.apps))
@@ -39,25 +36,13 @@ class PaperPolicy:
         if rules.filter is Filter.ADAPTIVE:
             count = max(count, sum(r > 1.0 for r in rho.values()))
         bidders = sorted(worst_first[:count], key=lambda a: a.app_id)
-        bids = tuple(build_bid(market, a) for a in bidders)
-        gangs = {j.job_id: j.gang for a in market.apps for j in a.jobs}
-        outcome = partial_allocation(
-            bids,
-            market.supply,
-            gangs,
-            payments=market.settings.payments,
+        return Call(
+            market=market,
+            bidders=tuple(bidders),
+            rest_orders=tuple(leftover_orders(market, wanting, {a.app_id for a in bidders})),
             rounding=rules.rounding,
             lot=f"{market.round_no}/rounding",
-        )
-        hand_out = hand_out_for(market, outcome)
-        for order in leftover_orders(market, wanting, {a.app_id for a in bidders}):
-            hand_out.run(in_order(order))
-        leftovers = hand_out.by_app()
-        return Decision(
-            wins=outcome.kept,
-            leftovers=leftovers,
-            record=auction_record(market, bids, outcome, leftovers)
-            | {"order_by": ORDER_BY, "order": [{"app_id": a.app_id, "rho": rho[a.app_id]} for a in worst_first]},
+            record={"order_by": ORDER_BY, "order": [{"app_id": a.app_id, "rho": rho[a.app_id]} for a in worst_first]},
         )
 
     def _rho(self, market: Market, app: MarketApp) -> float:

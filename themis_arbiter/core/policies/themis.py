@@ -6,32 +6,28 @@ sold by partial allocation with hidden payments. What they leave goes out by the
 
 from typing import Final
 
-from themis_arbiter.core.auction.payment import partial_allocation
-from themis_arbiter.core.bidding import build_bid
-from themis_arbiter.core.policies.base import Decision, Market, MarketApp
+from themis_arbiter.core.policies.auctioneer import AuctionPolicy, Call
+from themis_arbiter.core.policies.base import Market, MarketApp
 from themis_arbiter.core.policies.guard import Standing, standing
-from themis_arbiter.core.policies.handout import in_order
-from themis_arbiter.core.policies.record import auction_record, hand_out_for
 from themis_arbiter.core.types import AppId
 
 BIDDERS_MAX: Final = 16  # apps that one auction is held among
 BIDDERS_MIN: Final = 3  # where so many are urgent: a bidder alone is forced into bad places, and two seldom compete
 
 
-class ThemisPolicy:
+class ThemisPolicy(AuctionPolicy):
     """See the module's text."""
 
-    def decide(self, market: Market) -> Decision:
-        """One round."""
+    def call(self, market: Market) -> Call:
+        """The urgent bid; the guard's order has the rest."""
         stand = standing(market)
-        bids = tuple(build_bid(market, app) for app in bidders(market, stand))
-        gangs = {j.job_id: j.gang for app in market.apps for j in app.jobs}
-        outcome = partial_allocation(bids, market.supply, gangs, payments=market.settings.payments)
-        hand_out = hand_out_for(market, outcome)
-        hand_out.run(in_order(stand.order), choosers=stand.urgent)
-        leftovers = hand_out.by_app()
-        record = auction_record(market, bids, outcome, leftovers) | stand.record()
-        return Decision(wins=outcome.kept, leftovers=leftovers, record=record)
+        return Call(
+            market=market,
+            bidders=tuple(bidders(market, stand)),
+            rest_orders=(stand.order,),
+            choosers=stand.urgent,
+            record=stand.record(),
+        )
 
 
 def bidders(market: Market, stand: Standing) -> list[MarketApp]:

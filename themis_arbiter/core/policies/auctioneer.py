@@ -1,0 +1,79 @@
+"""Rounds that are auctions, in three steps: who is called to bid, what their bids win, what becomes of the rest.
+
+The steps stand apart so that one may hold the same auction on other bids than the honest ones (`engine.audit`).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from themis_arbiter.core.auction.bid import Bid
+from themis_arbiter.core.auction.payment import Outcome, partial_allocation
+from themis_arbiter.core.bidding import build_bid
+from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
+from themis_arbiter.core.policies.handout import HandOut, in_order
+from themis_arbiter.core.policies.record import auction_record, hand_out_for
+from themis_arbiter.core.settings import Rounding
+from themis_arbiter.core.types import JobId
+
+
+@dataclass(frozen=True, kw_only=True)
+class Call:
+    """An auction before any bid is opened. `market` is as its policy sees it."""
+
+    market: Market
+    bidders: tuple[MarketApp, ...]  # in order of id
+    rest_orders: tuple[Sequence[MarketJob], ...]  # to whom goes what the auction leaves, one list after the other
+    choosers: Collection[JobId] = ()  # who of them choose their places first
+    rounding: Rounding = Rounding.UP
+    lot: str = ""
+    record: Mapping[str, Any] = field(default_factory=dict)  # the policy's part of the decision record
+
+    @cached_property
+    def gangs(self) -> Mapping[JobId, int]:
+        """The fewest GPUs that each job runs on."""
+        return {j.job_id: j.gang for app in self.market.apps for j in app.jobs}
+
+    @cached_property
+    def bids(self) -> tuple[Bid, ...]:
+        """What the arbiter bids for them."""
+        return tuple(build_bid(self.market, app) for app in self.bidders)
+
+    def hold(self, bids: tuple[Bid, ...]) -> Outcome:
+        """The auction of these bids."""
+        return partial_allocation(
+            bids,
+            self.market.supply,
+            self.gangs,
+            payments=self.market.settings.payments,
+            rounding=self.rounding,
+            lot=self.lot,
+        )
+
+    def hand_out(self, outcome: Outcome) -> HandOut:
+        """What the auction left, handed out."""
+        hand_out = hand_out_for(self.market, outcome)
+        for order in self.rest_orders:
+            hand_out.run(in_order(order), choosers=self.choosers)
+        return hand_out
+
+
+class AuctionPolicy(ABC):
+    """A policy that holds an auction among those whom it calls."""
+
+    @abstractmethod
+    def call(self, market: Market) -> Call:
+        """Who may bid for the supply, and who comes after them."""
+
+    def decide(self, market: Market) -> Decision:
+        """One round."""
+        return self.close(self.call(market))
+
+    def close(self, call: Call) -> Decision:
+        """The round that was called."""
+        outcome = call.hold(call.bids)
+        leftovers = call.hand_out(outcome).by_app()
+        record = {**auction_record(call.market, call.bids, outcome, leftovers), **call.record}
+        return Decision(wins=outcome.kept, leftovers=leftovers, record=record)
