@@ -6,6 +6,7 @@ from typing import Any
 from themis_arbiter.core.kinds import never_rooms, on_lease_end, protected_jobs, why_impossible, work_lost_by_moving
 from themis_arbiter.core.lease import Cause, Lease, LeaseState
 from themis_arbiter.core.machine import Arbiter
+from themis_arbiter.core.owners import counted_weights, owners_of
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import AppId, GpuId, JobId, Millis, NodeName, OnLeaseEnd
 from themis_arbiter.core.views import NodeState
@@ -54,6 +55,11 @@ def _weight(state: State, app: App) -> Iterator[str]:
         yield f"Its weight is {app.weight:g}, set by an admin."
     elif app.weight != 1.0:
         yield f"Its weight is {app.weight:g}."
+    part = counted_weights(state).get(app.app_id)
+    owners = owners_of(state.settings, app.user, app.queue)
+    if owners and part is not None:
+        whose = " in ".join(name for name, _ in reversed(owners))
+        yield f"It draws on the share of {whose} with all live apps there, and so counts {part:.3g} beside the others."
 
 
 def _of_arbiter(state: State) -> Iterator[str]:

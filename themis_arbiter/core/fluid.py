@@ -1,8 +1,9 @@
 """The ideal fluid share: what finish-time fairness is measured against (mechanism.md, section 5).
 
 At every instant the cluster's GPUs are shared max-min fairly by weight among the apps that have arrived and are not done
-*in the fluid model*, no app above its useful parallelism; no slowdown, no restarts, GPUs divisible. An app's fair finish is
-when its fluid work is gone. It hangs on arrivals and declared work only, never on what the scheduler did.
+*in the fluid model*, no app above its useful parallelism; no slowdown, no restarts, GPUs divisible. Where apps have owners
+(core.owners), these share first, none above what its apps can use together, and then its apps share what it has. An app's
+fair finish is when its fluid work is gone. It hangs on arrivals and declared work only, never on what the scheduler did.
 
 News comes late: a YARN application is submitted seconds before its master first asks for GPUs. So the last `rewind_ms` of
 inputs are kept beside the state before them, and a late arrival is put where it belongs in time. Older inputs are folded
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
+from themis_arbiter.core.owners import Owners
 from themis_arbiter.core.types import AppId, CoreError, GpuMillis, Millis
 from themis_arbiter.core.value import value
 
@@ -32,12 +34,13 @@ class FluidApp:
     left: GpuMillis
     parallelism: float
     weight: float = 1.0
+    owners: Owners = ()  # all apps of a model have as many
 
 
 def fair_rates(apps: list[FluidApp], gpus: float) -> dict[AppId, float]:
     """Weighted max-min share of `gpus` by water-filling: tightest caps first; GPUs for each app."""
     order = sorted(apps, key=lambda a: (a.parallelism / a.weight, a.app_id))
-    rates = _filled([a.parallelism for a in order], [a.weight for a in order], gpus)
+    rates = _rates([a.parallelism for a in order], [a.weight for a in order], [a.owners for a in order], gpus)
     return {app.app_id: rate for app, rate in zip(order, rates, strict=True)}
 
 
@@ -51,12 +54,12 @@ def _drained(
     """
     order = sorted(live, key=lambda a: (a.parallelism / a.weight, a.app_id))
     names, lefts = [a.app_id for a in order], [a.left for a in order]
-    caps, weights = [a.parallelism for a in order], [a.weight for a in order]
+    caps, weights, owners = [a.parallelism for a in order], [a.weight for a in order], [a.owners for a in order]
     done = [DONE_SHARE * a.work for a in order]
     ends: dict[AppId, float] = {}
     rest: dict[AppId, float] = {}
     while names and now < until:
-        rates = _filled(caps, weights, gpus)
+        rates = _rates(caps, weights, owners, gpus)
         step = min((left / rate for left, rate in zip(lefts, rates, strict=True) if rate > 0), default=inf)
         step = min(step, until - now)
         if step == inf:  # nothing moves for ever: there is no GPU
@@ -66,9 +69,29 @@ def _drained(
         gone = [k for k, left in enumerate(lefts) if left <= done[k]]
         for k in reversed(gone):
             ends[names[k]], rest[names[k]] = now, max(0.0, lefts[k])
-            for column in (names, lefts, caps, weights, done):
+            for column in (names, lefts, caps, weights, owners, done):
                 del column[k]
     return ends, rest | dict(zip(names, lefts, strict=True)), max(now, until) if until < inf else now
+
+
+def _rates(caps: list[float], weights: list[float], owners: list[Owners], gpus: float, depth: int = 0) -> list[float]:
+    """Rates of apps in the order of filling: by owner from the outermost in, and then by app."""
+    if not owners or depth == len(owners[0]):
+        return _filled(caps, weights, gpus)
+    members: dict[str, list[int]] = {}
+    for k, path in enumerate(owners):
+        members.setdefault(path[depth][0], []).append(k)
+    whole = {name: sum(caps[k] for k in ks) for name, ks in members.items()}
+    weight = {name: owners[ks[0]][depth][1] for name, ks in members.items()}
+    order = sorted(members, key=lambda name: (whole[name] / weight[name], name))
+    shares = _filled([whole[name] for name in order], [weight[name] for name in order], gpus)
+    rates = [0.0] * len(caps)
+    for name, share in zip(order, shares, strict=True):
+        ks = members[name]
+        inner = _rates([caps[k] for k in ks], [weights[k] for k in ks], [owners[k] for k in ks], share, depth + 1)
+        for k, rate in zip(ks, inner, strict=True):
+            rates[k] = rate
+    return rates
 
 
 def _filled(caps: list[float], weights: list[float], gpus: float) -> list[float]:
@@ -94,7 +117,7 @@ class _Input:
     gpus: float | None = None
     join: FluidApp | None = None
     extra: tuple[AppId, GpuMillis] | None = None
-    weight: tuple[AppId, float] | None = None
+    share: tuple[AppId, float, Owners] | None = None
 
     def __lt__(self, other: "_Input") -> bool:
         return (self.at, self.serial) < (other.at, other.serial)
@@ -134,10 +157,12 @@ class _Flow:
             return replace(flow, gpus=news.gpus)
         if news.join is not None:
             return replace(flow, apps={**flow.apps, news.join.app_id: news.join})
-        if news.weight is not None:
-            app_id, weight = news.weight
+        if news.share is not None:
+            app_id, weight, owners = news.share
             known = flow.apps.get(app_id)
-            return flow if known is None else replace(flow, apps={**flow.apps, app_id: replace(known, weight=weight)})
+            if known is None:
+                return flow
+            return replace(flow, apps={**flow.apps, app_id: replace(known, weight=weight, owners=owners)})
         assert news.extra is not None
         app_id, extra = news.extra
         app = flow.apps.get(app_id)
@@ -189,9 +214,9 @@ class FluidShare:
         if known is not None and known.work != work:
             self._tell(now_ms, extra=(app_id, work - known.work))
 
-    def reweigh(self, app_id: AppId, weight: float, now_ms: Millis) -> None:
-        """The app's weight is another from `now_ms` on."""
-        self._tell(now_ms, weight=(app_id, weight))
+    def reweigh(self, app_id: AppId, weight: float, owners: Owners, now_ms: Millis) -> None:
+        """The app's weight or its owners are others from `now_ms` on."""
+        self._tell(now_ms, share=(app_id, weight, owners))
 
     def forget(self, app_id: AppId, now_ms: Millis) -> float | None:
         """Drop an app whose fair finish lies so far back that nothing can move it any more, and return that finish."""
@@ -199,7 +224,7 @@ class FluidShare:
         end = self._base.finished.get(app_id)
         if end is None or end > now_ms - self._rewind_ms:
             return None
-        if any(app_id in (news.extra or news.weight or ()) for news in self._inputs):
+        if any(app_id in (news.extra or news.share or ()) for news in self._inputs):
             return None
         without = {k: v for k, v in self._base.apps.items() if k != app_id}
         finished = {k: v for k, v in self._base.finished.items() if k != app_id}
@@ -233,9 +258,9 @@ class FluidShare:
         gpus: float | None = None,
         join: FluidApp | None = None,
         extra: tuple[AppId, GpuMillis] | None = None,
-        weight: tuple[AppId, float] | None = None,
+        share: tuple[AppId, float, Owners] | None = None,
     ) -> None:
         self._serial += 1
         self._ends = None
         at = max(float(at_ms), self._horizon)
-        insort(self._inputs, _Input(at, self._serial, gpus, join, extra, weight))
+        insort(self._inputs, _Input(at, self._serial, gpus, join, extra, share))

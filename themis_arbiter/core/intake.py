@@ -22,6 +22,7 @@ from themis_arbiter.core.events import (
 from themis_arbiter.core.kinds import on_lease_end, take_up, tell_impossible
 from themis_arbiter.core.lease import LeaseState
 from themis_arbiter.core.leasing import hear_drains, lose_node, settle
+from themis_arbiter.core.owners import owners_of
 from themis_arbiter.core.state import ENDED_APPS_KEPT_MAX, State
 from themis_arbiter.core.types import AppId, JobId, Millis, NodeName, OnLeaseEnd
 from themis_arbiter.core.workload import App, Job
@@ -127,10 +128,23 @@ def _take_job(state: State, report: JobReport) -> None:
             report = replace(report, app_id=old.report.app_id)
         job = old.at(state.now_ms)
         state.jobs[report.job_id] = replace(job, report=report)
+        if report.queue != old.report.queue:
+            _move_queue(state, old.report, report.queue)
         if report.gpus_asked > old.report.gpus_asked:
             state.want_round()
     if report.is_finished:
         _finish_job(state, report.job_id, report.finish_ms or state.now_ms)
+
+
+def _move_queue(state: State, old: JobReport, queue: str) -> None:
+    """An application was moved to another queue in YARN: from now on its app draws on that one's share."""
+    app = state.apps[old.app_id]
+    if app.queue != old.queue:  # it is another of its applications that tells its queue
+        return
+    app = state.apps[old.app_id] = replace(app, queue=queue)
+    if app.is_flowing:
+        state.fluid.reweigh(app.app_id, app.weight, owners_of(state.settings, app.user, app.queue), state.now_ms)
+    state.want_round()
 
 
 def _new_job(state: State, report: JobReport) -> None:

@@ -59,7 +59,7 @@ def _check_seen(state: State) -> None:
     """What would be shown to a policy again is what would be made anew."""
     for app_id, seen in state.seen_apps.items():
         if is_as_seen(state, seen):
-            anew = look_at_app(state, app_id, Offered((), {}), {}, {})
+            anew = look_at_app(state, app_id, Offered((), {}), {}, {}, seen.market_app.weight)
             shown = replace(seen.market_app, t_independent_ms=anew.t_independent_ms) if anew is not None else None
             _claim(anew == shown, f"{app_id} is shown as {seen.market_app}, not {anew}")
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from themis_arbiter.core.fluid import FluidApp
+from themis_arbiter.core.owners import owners_of
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import AppId, GpuMillis, JobId, Millis, OnLeaseEnd
 from themis_arbiter.core.workload import Job
@@ -140,5 +141,6 @@ def take_up(state: State, app_id: AppId) -> None:
             left=app.told_work,
             parallelism=app.told_parallelism,
             weight=app.weight,
+            owners=owners_of(state.settings, app.user, app.queue),
         )
     )

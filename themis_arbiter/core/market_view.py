@@ -13,6 +13,7 @@ from themis_arbiter.core.auction.bid import Supply
 from themis_arbiter.core.kinds import never_rooms, take_never_room, work_lost_by_moving
 from themis_arbiter.core.lease import Lease
 from themis_arbiter.core.observing import gpus_in_use
+from themis_arbiter.core.owners import counted_weights
 from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
 from themis_arbiter.core.state import SeenApp, State
 from themis_arbiter.core.types import AppId, GpuId, JobId, NodeName
@@ -48,10 +49,11 @@ def market_of(state: State, offered: Offered) -> Market:
     room: dict[JobId, dict[NodeName, int]] = {}
     never = never_rooms(state)
     apps = []
+    weights = counted_weights(state)
     for app_id in sorted(state.live_jobs):
-        market_app = _app_as_before(state, app_id)
+        market_app = _app_as_before(state, app_id, weights[app_id])
         if market_app is None:
-            market_app = look_at_app(state, app_id, offered, never, room)
+            market_app = look_at_app(state, app_id, offered, never, room, weights[app_id])
             _remember(state, app_id, None if never else market_app)
         if market_app is not None:
             apps.append(market_app)
@@ -68,14 +70,14 @@ def market_of(state: State, offered: Offered) -> Market:
     )
 
 
-def _app_as_before(state: State, app_id: AppId) -> MarketApp | None:
+def _app_as_before(state: State, app_id: AppId, weight: float) -> MarketApp | None:
     """What was made of the app in an earlier round, if that is what would be made of it now."""
     seen = state.seen_apps.get(app_id)
     if seen is None or not is_as_seen(state, seen):
         return None
     t_independent_ms = state.t_independent_ms(seen.app)
-    if seen.market_app.t_independent_ms != t_independent_ms:
-        market_app = replace(seen.market_app, t_independent_ms=t_independent_ms)
+    if seen.market_app.t_independent_ms != t_independent_ms or seen.market_app.weight != weight:
+        market_app = replace(seen.market_app, t_independent_ms=t_independent_ms, weight=weight)
         seen = state.seen_apps[app_id] = SeenApp(seen.app, seen.jobs, market_app)
     return seen.market_app
 
@@ -100,7 +102,12 @@ def _remember(state: State, app_id: AppId, market_app: MarketApp | None) -> None
 
 
 def look_at_app(
-    state: State, app_id: AppId, offered: Offered, never: dict[str, int], room: dict[JobId, dict[NodeName, int]]
+    state: State,
+    app_id: AppId,
+    offered: Offered,
+    never: dict[str, int],
+    room: dict[JobId, dict[NodeName, int]],
+    weight: float,
 ) -> MarketApp | None:
     """The app as a policy sees it, None where it is nothing to it; `room` is told of its jobs that do not fit everywhere."""
     app = state.apps[app_id]
@@ -123,7 +130,7 @@ def look_at_app(
         presence_at_arrival=app.presence_at_arrival,
         work=app.told_work,
         demand=app.demand,
-        weight=app.weight,
+        weight=weight,
         jobs=tuple(jobs),
         attained=app.ended_service + sum(max(0.0, job.attained) for job in live),
     )

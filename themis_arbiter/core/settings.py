@@ -10,6 +10,7 @@ from themis_arbiter.core.types import CoreError, GpuMillis, Millis, OnLeaseEnd
 
 NO_SHOW_LEASES_MAX: Final = 8  # a no-show is offered nothing for 1, 2, 4, ... at most so many leases
 LEASE_MS_MAX: Final = 7 * 24 * 3_600_000
+WEIGHT_MAX: Final = 1e6  # of an owner, as against another's of 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,10 +19,26 @@ class QueueRule:
 
     on_lease_end: OnLeaseEnd | None = None  # of jobs that say nothing themselves; None: as everywhere
     never_gpus_max: int | None = None  # GPUs that its jobs with `never` may hold together; None: no cap
+    weight: float = 1.0  # of its share beside other queues', where queues share
 
     def __post_init__(self) -> None:
+        _check_weight("a queue's", self.weight)
         if self.never_gpus_max is not None and self.never_gpus_max < 0:
             raise CoreError(f"a queue's cap on `never` must not be negative: {self.never_gpus_max}")
+
+
+class ShareBy(StrEnum):
+    """Among whom the cluster is shared first; an owner's live apps share what the owner has."""
+
+    APP = "app"  # every app counts for itself
+    USER = "user"
+    QUEUE = "queue"
+    QUEUE_USER = "queue-user"  # queues first, then the users in each
+
+
+def _check_weight(whose: str, weight: float) -> None:
+    if not 1 / WEIGHT_MAX <= weight <= WEIGHT_MAX:  # NaN included
+        raise CoreError(f"{whose} weight lies between {1 / WEIGHT_MAX:g} and {WEIGHT_MAX:g}: {weight}")
 
 
 class Filter(StrEnum):
@@ -90,6 +107,8 @@ class Settings:
     min_runtime_ms: Millis = 0  # a job that started is renewed until it has run so long
     on_lease_end: OnLeaseEnd = OnLeaseEnd.CHECKPOINT  # of jobs that say nothing, in queues that say nothing
     queues: Mapping[str, QueueRule] = field(default_factory=dict)
+    share_by: ShareBy = ShareBy.APP
+    users: Mapping[str, float] = field(default_factory=dict)  # weights of users' shares; who is not named has 1
     observe_only: bool = False  # decide and record, but lease nothing: YARN schedules as if the arbiter were not there
     recovery_grace_ms: Millis = 30_000  # after a ResourceManager's restart: until what it does not report is gone
     fairness_knob: float = 0.8  # f of the `paper` policy
@@ -121,6 +140,8 @@ class Settings:
             )
         if self.tick_ms == 0:
             raise CoreError("tick must be above 0 ms: recall looks for urgent jobs once a tick (recall = false: not at all)")
+        for user, weight in self.users.items():
+            _check_weight(f"user {user}'s", weight)
         if self.first_queue_max < 0:
             raise CoreError(f"first_queue_max must not be negative: {self.first_queue_max}")
         if not 0.0 <= self.fairness_knob <= 1.0:

@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from themis_arbiter.core.policies import POLICIES
-from themis_arbiter.core.settings import LEASE_MS_MAX, QueueRule, Settings
+from themis_arbiter.core.settings import LEASE_MS_MAX, QueueRule, Settings, ShareBy
 from themis_arbiter.core.speedup import SlowdownModel
 from themis_arbiter.core.types import CoreError, OnLeaseEnd
 from themis_arbiter.server import values
 from themis_arbiter.server.models import read_models
-from themis_arbiter.server.queues import read_queues, shown_queues
+from themis_arbiter.server.owners import read_queues, read_users, shown_owners
 from themis_arbiter.server.values import Address, Origin, Parser, StoreAddress, ValueProblem, show_duration, shown
 
 FILE_BYTES_MAX: Final = 1024 * 1024
@@ -64,6 +64,7 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("min_runtime", values.duration, "0 s", "A job that started is renewed until it has run so long."),
     Setting("on_lease_end", values.choice(tuple(OnLeaseEnd)), "checkpoint", "Kind of jobs that do not say; see Queues."),
     Setting("recovery_grace", values.duration, "30 s", "After the ResourceManager restarts: until what it misses is gone."),
+    Setting("share_by", values.choice(tuple(ShareBy)), "user", "Among whom GPUs are shared first: their apps share theirs."),
     Setting("observe_only", values.boolean, False, "Decide and record, but lease nothing: YARN schedules by itself."),
     Setting("policy", values.choice(sorted(POLICIES)), "themis", "Who gets which GPUs."),
     Setting("fairness_knob", values.fraction, 0.8, "f of the `paper` policy; other policies do not read it."),
@@ -159,9 +160,11 @@ def load_config(
     notes: list[str] = []
     given: dict[str, _Given] = {}
     queues: dict[str, QueueRule] = {}
+    users: dict[str, float] = {}
     if file is not None:
         tables = _tables(file, problems)
         queues = read_queues(tables.pop("queues", {}), str(file), problems)
+        users = read_users(tables.pop("users", {}), str(file), problems)
         given.update(_of_file(file, tables, problems))
     here = Origin(Path.cwd())
     given.update(_of_environment(environment or {}, here, notes))
@@ -187,8 +190,8 @@ def load_config(
         problems.extend(f"{sources['models']}: models: {problem}" for problem in models_problems)
     if problems:
         raise ConfigError(problems)
-    resolved += (Resolved(key, value, str(file)) for key, value in shown_queues(queues))
-    return _build(parsed, queues, slowdowns, tuple(resolved), tuple(notes + _exposed(parsed, sources)))
+    resolved += (Resolved(key, value, str(file)) for key, value in shown_owners(queues, users))
+    return _build(parsed, queues, users, slowdowns, tuple(resolved), tuple(notes + _exposed(parsed, sources)))
 
 
 def _tables(file: Path, problems: list[str]) -> dict[str, Any]:
@@ -297,6 +300,7 @@ def _show(setting: Setting, value: Any) -> str:
 def _build(
     parsed: Mapping[str, Any],
     queues: Mapping[str, QueueRule],
+    users: Mapping[str, float],
     slowdowns: SlowdownModel | None,
     resolved: tuple[Resolved, ...],
     notes: tuple[str, ...],
@@ -304,6 +308,7 @@ def _build(
     arguments: dict[str, Any] = {f"{name}_ms": parsed[name] for name in DURATIONS}
     arguments |= {name: parsed[name] for name in ("policy", "fairness_knob", "payments", "observe_only")}
     arguments |= {"on_lease_end": OnLeaseEnd(parsed["on_lease_end"]), "queues": queues}
+    arguments |= {"share_by": ShareBy(parsed["share_by"]), "users": users}
     if slowdowns is not None:
         arguments["slowdowns"] = slowdowns
     try:

@@ -10,6 +10,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from themis_arbiter.core.settings import WEIGHT_MAX
 from themis_arbiter.core.types import Millis
 
 DURATION_MS_MAX: Final = 366 * 24 * 3_600_000
@@ -128,6 +129,19 @@ def fraction(value: object, _origin: Origin) -> float:
             number = None
     if number is None or not 0.0 <= number <= 1.0:
         raise ValueProblem(f"{shown(value)} is not a number from 0 to 1; write one, such as 0.8")
+    return number
+
+
+def weight(value: object, _origin: Origin) -> float:
+    """How much an owner counts as against another of 1. Errors: ValueProblem."""
+    number = None
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            number = None
+    if number is None or not 1 / WEIGHT_MAX <= number <= WEIGHT_MAX:
+        raise ValueProblem(f"{shown(value)} is not a number from {1 / WEIGHT_MAX:g} to {WEIGHT_MAX:g}; write one, such as 2")
     return number
 
 

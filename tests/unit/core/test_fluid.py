@@ -1,6 +1,7 @@
 """The ideal fluid share against hand-made cases and a naive twin that walks in tiny steps."""
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -82,17 +83,43 @@ def test_numbers_that_make_no_sense_are_refused(bad: FluidApp) -> None:
         FluidShare().join(bad)
 
 
-@pytest.mark.parametrize("seed", range(12))
+def test_owners_share_first_and_leave_to_others_only_what_all_their_apps_cannot_use() -> None:
+    alice, bob = (("alice", 1.0),), (("bob", 1.0),)
+    one = replace(app("a1", 0, 4_000, 8), owners=alice)
+    two = replace(app("a2", 0, 4_000, 8), owners=alice)
+    ends = share(8, one, two, replace(app("b", 0, 4_000, 8), owners=bob)).fair_finishes()
+    assert ends == {"b": pytest.approx(1_000), "a1": pytest.approx(1_500), "a2": pytest.approx(1_500)}
+    # a1 can use 1 GPU only: the other 3 of alice's share are a2's, not bob's.
+    ends = share(8, replace(one, parallelism=1), two, replace(app("b", 0, 4_000, 8), owners=bob)).fair_finishes()
+    assert ends["b"] == pytest.approx(1_000)
+    assert ends["a2"] < ends["a1"]
+
+
+def test_who_moves_to_another_owner_shares_with_it_from_then_on() -> None:
+    alice, bob = (("alice", 1.0),), (("bob", 1.0),)
+    apps = [replace(app(name, 0, 8_000, 8), owners=owner) for name, owner in [("a", alice), ("b", bob), ("c", bob)]]
+    fluid = share(8, *apps)
+    fluid.reweigh("c", 1.0, (("carol", 1.0),), 1_000)  # up to now 4, 2, 2 GPUs, now a third for each
+    assert fluid.fair_finishes()["a"] == pytest.approx(1_000 + 4_000 / (8 / 3))
+
+
+@pytest.mark.parametrize("seed", range(24))
 def test_the_model_agrees_with_a_naive_twin(seed: int) -> None:
     chance = random.Random(seed)
+    queues = [("q0", 1.0), ("q1", 2.0)]
+    users = [("u0", 1.0), ("u1", 3.0)]
+    levels = [[], [queues], [queues, users]][seed % 3]
     gpus = chance.choice([4, 8, 12])
     apps = [
-        app(
-            f"a{k}",
-            chance.randrange(0, 20_000),
-            chance.uniform(20_000, 200_000),
-            chance.uniform(1, gpus),
-            chance.choice([1.0, 2.0, 0.5]),
+        replace(
+            app(
+                f"a{k}",
+                chance.randrange(0, 20_000),
+                chance.uniform(20_000, 200_000),
+                chance.uniform(1, gpus),
+                chance.choice([1.0, 2.0, 0.5]),
+            ),
+            owners=tuple(chance.choice(level) for level in levels),
         )
         for k in range(chance.randint(1, 5))
     ]
@@ -102,7 +129,7 @@ def test_the_model_agrees_with_a_naive_twin(seed: int) -> None:
         fluid.advance(each.arrival_ms)
         fluid.join(each)
     ends = fluid.fair_finishes()
-    twins = [NaiveApp(a.app_id, a.arrival_ms, a.work, a.parallelism, a.weight) for a in apps]
+    twins = [NaiveApp(a.app_id, a.arrival_ms, a.work, a.parallelism, a.weight, a.owners) for a in apps]
     for name, naive in naive_finishes(twins, gpus, 10.0).items():
         assert ends[name] == pytest.approx(naive, rel=0.001, abs=25), name
     fluid.advance(10_000_000)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from themis_arbiter.core.settings import QueueRule, Settings
+from themis_arbiter.core.settings import QueueRule, Settings, ShareBy
 from themis_arbiter.core.types import OnLeaseEnd
 from themis_arbiter.server.config import BY_KEY, LATER, SETTINGS, ConfigError, ServerConfig, load_config
 from themis_arbiter.server.values import Address, StoreAddress
@@ -31,7 +31,8 @@ def problems(file: Path, text: str, environment: Mapping[str, str] | None = None
 
 def test_defaults_are_the_cores_and_the_contracts() -> None:
     config = load_config()
-    assert config.settings == Settings()
+    # Live, apps have owners; a trace's app is a fair share of its own unless --shares says otherwise.
+    assert config.settings == Settings(share_by=ShareBy.USER)
     assert config.store == StoreAddress("sqlite", Path.cwd() / "themis.db")
     assert config.grpc_address == Address("127.0.0.1", 7650)
     assert config.http_address == Address("127.0.0.1", 7651)
@@ -54,6 +55,7 @@ def test_every_setting_can_be_said_in_the_file(file: Path, tmp_path: Path) -> No
         no_show = 5
         min_runtime = 6
         on_lease_end = "never"
+        share_by = "app"
         recovery_grace = 7
         observe_only = true
         gang_wait = "4s"
@@ -161,6 +163,11 @@ def test_paths_in_a_file_start_at_the_file_and_others_at_the_working_folder(
             "[queues.q]\nnever_gpu_max = 1",
             "FILE: queues.q.never_gpu_max: there is no such setting; did you mean never_gpus_max?",
         ),
+        ("[queues.q]\nweight = 0", "FILE: queues.q.weight: 0 is not a number from 1e-06 to 1e+06; write one, such as 2"),
+        ("[users.u]\nweight = nan", "FILE: users.u.weight: nan is not a number from 1e-06 to 1e+06; write one, such as 2"),
+        ("users = 3", "FILE: users: holds a table for each user; write [users.NAME] and its settings below"),
+        ("[users.u]\nshare = 1", "FILE: users.u.share: there is no such setting; there are weight"),
+        ("share_by = 'group'", "FILE: share_by: 'group' is not one of the values there are; write one of: app, user, qu"),
         ("[queues.root.a]\nnever_gpus_max = 1", "FILE: queues.root.a: there is no such setting; a queue's name with a dot is"),
         ('[queues."a\\nb"]\n', "FILE: queues.'a\\nb': is no queue's name"),
         ("lease = 3 s", "FILE: not TOML: "),
@@ -181,6 +188,7 @@ def test_queues_and_kinds(file: Path) -> None:
         no_show = 7
         recovery_grace = 8
         observe_only = true
+        share_by = "queue"
 
         [queues.research]
         on_lease_end = "never"
@@ -188,18 +196,26 @@ def test_queues_and_kinds(file: Path) -> None:
 
         [queues."root.b"]
         never_gpus_max = 0
+        weight = 2.5
+
+        [users.alice]
+        weight = 3
     """
     config = load(file, text)
     s = config.settings
     assert (s.on_lease_end, s.min_runtime_ms, s.no_show_ms, s.recovery_grace_ms) == (OnLeaseEnd.RESTART, 90_000, 7_000, 8_000)
-    assert s.observe_only
+    assert (s.observe_only, s.share_by) == (True, ShareBy.QUEUE)
     assert s.queues == {
         "research": QueueRule(on_lease_end=OnLeaseEnd.NEVER, never_gpus_max=8),
-        "root.b": QueueRule(never_gpus_max=0),
+        "root.b": QueueRule(never_gpus_max=0, weight=2.5),
     }
+    assert s.users == {"alice": 3.0}
     shown = {r.key: (r.value, r.source) for r in config.resolved}
     assert shown["queues.research.on_lease_end"] == ("never", str(file))
     assert shown["queues.'root.b'.never_gpus_max"] == ("0", str(file))
+    assert shown["queues.'root.b'.weight"] == ("2.5", str(file))
+    assert shown["users.alice.weight"] == ("3", str(file))
+    assert shown["share_by"] == ("queue", str(file))
 
 
 def test_too_many_queues_are_one_problem(file: Path) -> None:
@@ -262,5 +278,5 @@ def test_reference_and_example_name_every_setting() -> None:
         row = f"| `{setting.key}` | `{setting.variable}` | `{setting.flag}` | {default} | {setting.meaning} |"
         assert row in reference
         assert setting.key.rpartition(".")[2] in text
-    assert load_config(example).settings == Settings()
+    assert load_config(example).settings == load_config().settings
     assert not LATER & set(BY_KEY)
