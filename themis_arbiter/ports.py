@@ -62,7 +62,10 @@ class LeaseStore(Protocol):
         ...
 
     def commit(self, batch: Batch) -> None:
-        """Write `batch`. Errors, nothing changed: StaleEpochError (its epoch is not the store's), StoreError."""
+        """Write `batch`. Errors: StaleEpochError (its epoch is not the store's), StoreError.
+
+        Nothing is changed then, unless a remote store's answer was lost. A batch may be committed again in any case.
+        """
         ...
 
     def close(self) -> None:

@@ -7,11 +7,16 @@ from typing import Final, Protocol
 
 import pytest
 
+from tests.support.zookeeper_server import ZooKeeper
 from themis_arbiter.adapters.memory_store import MemoryDisk, MemoryStore
 from themis_arbiter.adapters.sqlite_store import SqliteStore
+from themis_arbiter.adapters.zookeeper import session as zookeeper_session
+from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
 from themis_arbiter.core.events import Batch, JobReport, Meter
 from themis_arbiter.core.lease import Cause, Lease, LeaseState
 from themis_arbiter.ports import LeaseStore, StaleEpochError, StoredState, StoreError
+
+pytest_plugins = ["tests.support.zookeeper"]
 
 LEASES_MANY: Final = 5_000
 
@@ -38,12 +43,32 @@ class SqlitePlace:
         return SqliteStore(self._path)
 
 
+class ZooKeeperPlace:
+    def __init__(self, hosts: str, chroot: str) -> None:
+        self._place = zookeeper_session.Place(hosts=hosts, chroot=chroot, session_s=2.0)
+        self._opened: list[ZooKeeperStore] = []
+
+    def open(self) -> LeaseStore:
+        self._opened.append(ZooKeeperStore(self._place))
+        return self._opened[-1]
+
+    def close(self) -> None:
+        for opened in self._opened:
+            opened.close()
+
+
 STORES: Final[dict[str, Callable[[Path], Place]]] = {"memory": MemoryPlace, "sqlite": SqlitePlace}
 
 
-@pytest.fixture(params=sorted(STORES))
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    return STORES[request.param](tmp_path)
+@pytest.fixture(params=[*sorted(STORES), pytest.param("zookeeper", marks=pytest.mark.zookeeper)])
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
+    if request.param != "zookeeper":
+        yield STORES[request.param](tmp_path)
+        return
+    zookeeper: ZooKeeper = request.getfixturevalue("zookeeper")
+    made = ZooKeeperPlace(zookeeper.hosts, f"/contract-{tmp_path.name}")
+    yield made
+    made.close()
 
 
 @pytest.fixture

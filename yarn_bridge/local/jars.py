@@ -1,4 +1,4 @@
-"""The Hadoop jars of the local cluster, fetched once by Maven into a cache that processes share.
+"""Jars that nobody builds (the local cluster's Hadoop, the tests' ZooKeeper), fetched once by Maven into a shared cache.
 
 A finished folder appears by one rename, so a reader sees all of it or nothing. Its name carries the
 hash of the pom: a changed pom makes a new folder and never pulls files from under a running cluster.
@@ -76,6 +76,21 @@ class HadoopJars:
         return found[0]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JarSet:
+    """What Maven is to copy: the run-time dependencies of `pom`, which takes its version from the property `NAME.version`.
+
+    `proof` is a pattern that some jar matches where all went well; `arguments` go to Maven as they are.
+    """
+
+    name: str  # as people write it; in lower case it names folder and property
+    version: str
+    pom: Path
+    proof: str
+    size_mb: int
+    arguments: tuple[str, ...] = ()
+
+
 def find_java() -> Path:
     """The java program: `JAVA_HOME`'s where that is set, else the one on PATH, links resolved."""
     home = os.environ.get("JAVA_HOME")
@@ -102,28 +117,41 @@ def default_cache_dir() -> Path:
 def fetch_jars(
     cache_dir: Path | None = None, progress: Progress = lambda _: None, *, version: str = HADOOP_VERSION
 ) -> HadoopJars:
-    """The jars of one Hadoop version, from the cache or, the first time, through Maven.
+    """The jars of one Hadoop version, as `fetch_set` does. Errors: as there, and LocalYarnError for what is no version."""
+    if not VERSION_PATTERN.fullmatch(version):
+        raise LocalYarnError(f"{version!r} is not a Hadoop version like {HADOOP_VERSION}")
+    hadoop = JarSet(
+        name="Hadoop",
+        version=version,
+        pom=POM,
+        proof="hadoop-yarn-server-resourcemanager-*.jar",
+        size_mb=60,
+        arguments=("-Pclients",) if version in CLIENT_VERSIONS else (),
+    )
+    return HadoopJars(version=version, lib_dir=fetch_set(hadoop, cache_dir, progress))
+
+
+def fetch_set(jars: JarSet, cache_dir: Path | None = None, progress: Progress = lambda _: None) -> Path:
+    """The folder of these jars, from the cache or, the first time, through Maven.
 
     Several processes may call this at once: one fetches, the others wait for it. Raises
     MissingToolError without Maven or Java, JarFetchError where Maven fails FETCH_ATTEMPTS_MAX times.
     """
-    if not VERSION_PATTERN.fullmatch(version):
-        raise LocalYarnError(f"{version!r} is not a Hadoop version like {HADOOP_VERSION}")
-    parent = (cache_dir or default_cache_dir()) / f"hadoop-{version}"
-    target = parent / f"jars-{_recipe_hash(version)}"
+    parent = (cache_dir or default_cache_dir()) / f"{jars.name.lower()}-{jars.version}"
+    target = parent / f"jars-{_recipe_hash(jars)}"
     if _is_complete(target):
-        return HadoopJars(version=version, lib_dir=target / "lib")
+        return target / "lib"
     find_java()
     maven = find_maven()
     parent.mkdir(parents=True, exist_ok=True)
     with _locked(parent / "lock", progress):
         if not _is_complete(target):
-            _fetch_into(maven, parent, target, version, progress)
-    return HadoopJars(version=version, lib_dir=target / "lib")
+            _fetch_into(maven, parent, target, jars, progress)
+    return target / "lib"
 
 
-def _recipe_hash(version: str) -> str:
-    recipe = POM.read_bytes() + f"\n{DEPENDENCY_PLUGIN} {version}".encode()
+def _recipe_hash(jars: JarSet) -> str:
+    recipe = jars.pom.read_bytes() + f"\n{DEPENDENCY_PLUGIN} {jars.version}".encode()
     return hashlib.sha256(recipe).hexdigest()[:12]
 
 
@@ -147,17 +175,17 @@ def _locked(path: Path, progress: Progress) -> Iterator[None]:
         yield  # closing the file lets the lock go, also when this process is killed
 
 
-def _fetch_into(maven: str, parent: Path, target: Path, version: str, progress: Progress) -> None:
-    progress(f"fetching the Hadoop {version} jars from Maven Central (about 60 MB, once)")
+def _fetch_into(maven: str, parent: Path, target: Path, jars: JarSet, progress: Progress) -> None:
+    progress(f"fetching the {jars.name} {jars.version} jars from Maven Central (about {jars.size_mb} MB, once)")
     scratch = Path(tempfile.mkdtemp(prefix=".fetch-", dir=parent))
     try:
         lib = scratch / "lib"
         for attempt in range(1, FETCH_ATTEMPTS_MAX + 1):
-            said = _run_maven(maven, lib, version, is_retry=attempt > 1)
+            said = _run_maven(maven, lib, jars, is_retry=attempt > 1)
             if said is None:
                 break
             if attempt == FETCH_ATTEMPTS_MAX:
-                raise JarFetchError(f"Maven failed {attempt} times to fetch the Hadoop {version} jars:\n{said}")
+                raise JarFetchError(f"Maven failed {attempt} times to fetch the {jars.name} {jars.version} jars:\n{said}")
             progress(f"Maven failed ({said.splitlines()[0] if said else 'no output'}); trying again")
             time.sleep(RETRY_PAUSE_S * attempt)
         sizes = {jar.name: jar.stat().st_size for jar in sorted(lib.glob("*.jar"))}
@@ -174,10 +202,10 @@ def _fetch_into(maven: str, parent: Path, target: Path, version: str, progress: 
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _run_maven(maven: str, lib: Path, version: str, *, is_retry: bool) -> str | None:
+def _run_maven(maven: str, lib: Path, jars: JarSet, *, is_retry: bool) -> str | None:
     """None when the jars are in `lib`, else the end of what Maven said."""
-    command = [maven, "-q", "-B", "-f", str(POM), f"-Dhadoop.version={version}", f"-DoutputDirectory={lib}"]
-    command += ["-DincludeScope=runtime", *(["-Pclients"] if version in CLIENT_VERSIONS else [])]
+    command = [maven, "-q", "-B", "-f", str(jars.pom), f"-D{jars.name.lower()}.version={jars.version}"]
+    command += [f"-DoutputDirectory={lib}", "-DincludeScope=runtime", *jars.arguments]
     command += ["-U"] if is_retry else []  # else Maven answers from its memory of the failure
     try:
         done = subprocess.run(
@@ -192,7 +220,7 @@ def _run_maven(maven: str, lib: Path, version: str, *, is_retry: bool) -> str | 
         )
     except subprocess.TimeoutExpired:
         return f"no end after {FETCH_TIMEOUT_S} s"
-    if done.returncode == 0 and any(lib.glob("hadoop-yarn-server-resourcemanager-*.jar")):
+    if done.returncode == 0 and any(lib.glob(jars.proof)):
         return None
     lines = [line for line in done.stdout.splitlines() if line.strip()]
     return "\n".join(lines[-MAVEN_TAIL_LINES:])

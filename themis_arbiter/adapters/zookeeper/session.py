@@ -1,0 +1,222 @@
+"""One connection to ZooKeeper, with every wait bounded and every answer either a result or one of three errors.
+
+kazoo waits for ever by default: a request made while the connection is down is kept and sent when it is up again. So each
+answer is waited for with a limit, and past it nobody knows what came of the request: `Unsure`, which the caller has to settle
+by reading. What a server refused is known: `Refused`. Of a transaction kazoo returns failures as list items and raises
+nothing.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kazoo.client import KazooClient, TransactionRequest
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionLoss,
+    KazooException,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+    ZookeeperError,
+)
+from kazoo.retry import KazooRetry
+from kazoo.security import ACL, CREATOR_ALL_ACL
+
+OPERATION_S: Final = 2.0  # that one answer is waited for
+RECONNECT_S_MIN: Final = 0.1
+RECONNECT_S_MAX: Final = 1.0  # ZooKeeper coming back is found within so long
+CLOSE_S: Final = 1.0
+REQUEST_BYTES_MAX: Final = 512 * 1024  # servers cut the connection at about 1 MiB and say nothing of size
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A namespace in a ZooKeeper: `hosts` as HOST:PORT with commas between, `chroot` an absolute path or "".
+
+    `credentials` are user and password of ZooKeeper's digest scheme; nodes made with them are for that user alone.
+    """
+
+    hosts: str
+    chroot: str = ""
+    session_s: float = 10.0  # asked for; the server may grant another
+    credentials: tuple[str, str] | None = None
+
+    def __str__(self) -> str:
+        return f"{self.hosts}{self.chroot}"
+
+
+class ZooKeeperError(Exception):
+    """ZooKeeper did not do what was asked."""
+
+
+class Unsure(ZooKeeperError):
+    """No answer came: it may have been done, and may yet be."""
+
+
+class Refused(ZooKeeperError):
+    """It was not done and will not be; `cause` is kazoo's error."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__)
+        self.cause: Final = cause
+
+
+class Session:
+    """A kazoo client and its rules. Any thread may call it; answers are waited for on the caller's.
+
+    `on_state` is told kazoo's states (CONNECTED, SUSPENDED, LOST) on kazoo's own thread: it must return at once.
+    """
+
+    def __init__(self, place: Place, *, on_state: Callable[[str], None] | None = None) -> None:
+        self.place: Final = place
+        self._client: Any = KazooClient(
+            hosts=str(place),
+            timeout=place.session_s,
+            connection_retry=KazooRetry(max_tries=-1, delay=RECONNECT_S_MIN, max_delay=RECONNECT_S_MAX),
+            auth_data=[("digest", ":".join(place.credentials))] if place.credentials else None,
+            default_acl=CREATOR_ALL_ACL if place.credentials else None,
+            logger=_log.getChild("kazoo"),
+        )
+        if on_state is not None:
+            self._client.add_listener(lambda state: on_state(str(state)))
+        self._client.start_async()
+
+    @property
+    def granted_s(self) -> float:
+        """The session timeout that the server granted (before it did: that was asked for)."""
+        return float(self._client._session_timeout) / 1_000  # kazoo has no public name for it
+
+    @property
+    def session_id(self) -> int:
+        """The present session's id, 0 where there is none."""
+        client_id = self._client.client_id
+        return int(client_id[0]) if client_id is not None else 0
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether kazoo believes that it is; after a freeze it does so wrongly."""
+        return bool(self._client.connected)
+
+    def wait_connected(self, timeout_s: float) -> None:
+        """Errors: Unsure where there is no connection in time."""
+        self._client._live.wait(timeout_s)  # what kazoo's own `start` waits for
+        if not self.is_connected:
+            raise Unsure(f"no ZooKeeper answers at {self.place.hosts} within {timeout_s:g} s")
+
+    def read(self, path: str, watch: Callable[[Any], None] | None = None) -> tuple[bytes, Any]:
+        """Data and stat of a node. `watch` is called once, on kazoo's thread. Errors: Refused, Unsure."""
+        data, stat = self.answer(self._client.get_async(path, watch))
+        return bytes(data), stat
+
+    def read_all(self, paths: list[str]) -> list[bytes]:
+        """The data of many nodes, asked for at once. Errors: Refused, Unsure."""
+        asked = [self._client.get_async(path) for path in paths]
+        return [bytes(self.answer(one)[0]) for one in asked]
+
+    def exists(self, path: str, watch: Callable[[Any], None] | None = None) -> Any:
+        """The node's stat, None where it is not there. Errors: Refused, Unsure."""
+        return self.answer(self._client.exists_async(path, watch))
+
+    def children(self, path: str) -> list[str]:
+        """Names below a node, sorted. Errors: Refused, Unsure."""
+        return sorted(self.answer(self._client.get_children_async(path)))
+
+    def sync(self, path: str) -> None:
+        """Later reads see all that was written before this call. Errors: Refused, Unsure."""
+        self.answer(self._client.sync_async(path))
+
+    def ensure(self, path: str) -> None:
+        """Make a node and those above it where they are missing. Errors: Refused, Unsure."""
+        self.answer(self._client.ensure_path_async(path))
+
+    def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequence: bool = False) -> str:
+        """Make a node; returns its path, number included. Errors: Refused, Unsure."""
+        assert len(data) <= REQUEST_BYTES_MAX, f"{path}: {len(data)} bytes in one request"
+        return str(self.answer(self._client.create_async(path, data, ephemeral=ephemeral, sequence=sequence)))
+
+    def delete(self, path: str) -> None:
+        """Delete a node; that it is gone already is no error. Errors: Refused, Unsure."""
+        try:
+            self.answer(self._client.delete_async(path))
+        except Refused as err:
+            if not isinstance(err.cause, NoNodeError):
+                raise
+
+    def transaction(self) -> "Transaction":
+        """An empty transaction."""
+        return Transaction(self, self._client.transaction())
+
+    def answer(self, asked: Any) -> Any:
+        """What came of an asynchronous call. Errors: Refused, Unsure."""
+        try:
+            return asked.get(timeout=OPERATION_S)
+        except (ConnectionLoss, SessionExpiredError) as err:  # ConnectionClosedError too, which is a SessionExpiredError
+            raise Unsure(f"{self.place.hosts}: {type(err).__name__}") from err
+        except ZookeeperError as err:
+            raise Refused(err) from err
+        except self._client.handler.timeout_exception as err:
+            raise Unsure(f"{self.place.hosts}: no answer within {OPERATION_S:g} s") from err
+        except KazooException as err:
+            raise Unsure(f"{self.place.hosts}: {type(err).__name__}: {err}") from err
+
+    def acls(self, path: str) -> list[ACL]:
+        """Who may do what with a node. Errors: Refused, Unsure."""
+        found, _stat = self.answer(self._client.get_acls_async(path))
+        return list(found)
+
+    def close(self) -> None:
+        """End the session; its ephemeral nodes go with it where the server hears of it. Bounded in time, repeatable."""
+        closing = threading.Thread(target=self._close, name="themis-zookeeper-close", daemon=True)
+        closing.start()
+        closing.join(CLOSE_S)  # kazoo waits as long as a server that does not answer lets it
+
+    def _close(self) -> None:
+        with suppress(Exception):  # nobody can do anything about a connection that does not end
+            self._client.stop()
+            self._client.close()
+
+
+class Transaction:
+    """Operations that are done all or none."""
+
+    def __init__(self, session: Session, request: TransactionRequest) -> None:
+        self._session, self._request = session, request
+        self._bytes = 0
+
+    def check(self, path: str, version: int = -1) -> None:
+        """The node must be there, in this version unless it is -1."""
+        self._request.check(path, version)
+
+    def create(self, path: str, data: bytes) -> None:
+        """Make a node."""
+        self._bytes += len(data)
+        self._request.create(path, data)
+
+    def set(self, path: str, data: bytes, version: int) -> None:
+        """Write a node that is in this version."""
+        self._bytes += len(data)
+        self._request.set_data(path, data, version)
+
+    def commit(self) -> list[Any]:
+        """The results in order. Errors: Refused with the first operation that failed, Unsure."""
+        assert self._bytes <= 2 * REQUEST_BYTES_MAX - REQUEST_BYTES_MAX // 2, f"{self._bytes} bytes in one transaction"
+        results: list[Any] = self._session.answer(self._request.commit_async())
+        failures = [one for one in results if isinstance(one, Exception)]
+        for failure in failures:
+            if not isinstance(failure, RolledBackError | RuntimeInconsistency):
+                raise Refused(failure)
+        if failures:
+            raise Refused(failures[0])
+        return results
+
+
+def is_wrong_password(error: ZooKeeperError) -> bool:
+    """Whether the credentials are to blame."""
+    return isinstance(error, Refused) and type(error.cause).__name__ in {AuthFailedError.__name__, "NoAuthError"}
