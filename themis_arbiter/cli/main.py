@@ -11,7 +11,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import click
 
 from themis_arbiter import __version__
-from themis_arbiter.cli import admin, compare, listing, processes, replay, simulate, sweep, trace
+from themis_arbiter.cli import admin, audit, compare, listing, processes, replay, simulate, sweep, trace
 from themis_arbiter.cli.failures import DONE, INTERRUPTED, NOT_SO
 
 
@@ -36,6 +36,7 @@ for _command in (
     compare.compare,
     sweep.sweep,
     replay.replay,
+    audit.audit,
 ):
     cli.add_command(_command)
 

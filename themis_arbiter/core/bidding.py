@@ -1,10 +1,12 @@
 """The bid the arbiter makes for an app that runs no agent: a table of shapes and the rho each would give.
 
-In-app order: jobs that run, then jobs that paused, then new ones; the longest first. GPUs fill gangs in that order, then let
-jobs grow in that order, which is what the sample and tuning apps do with what they get.
+In-app order: jobs that run, then jobs that paused, then new ones; the longest first. GPUs fill gangs in that order. Then jobs
+grow, unit by unit the one that would be done last: an app is done when all its jobs are, so any other order leaves rows out
+that are worth more, and who said that it can use less would win them (`themis audit` found that).
 """
 
 from collections.abc import Iterator
+from heapq import heapify, heappop, heappush
 from typing import Final
 
 from themis_arbiter.core.auction.bid import PARTS_MAX, ROWS_MAX, Bid, Part, Row, Supply
@@ -29,12 +31,17 @@ def splits(app: MarketApp, supply_size: int) -> Iterator[Split]:
             taken[job.job_id] = need
             room -= need
             yield dict(taken)
-    for job in order:
-        while len(job.held) + taken.get(job.job_id, 0) >= job.gang:
-            if len(job.held) + taken.get(job.job_id, 0) + job.unit > job.wanted or job.unit > room:
-                break
-            taken[job.job_id] = taken.get(job.job_id, 0) + job.unit
+    has = [len(job.held) + taken.get(job.job_id, 0) for job in order]
+    growing = [(-job.remaining / has[k], k) for k, job in enumerate(order) if has[k] >= max(1, job.gang)]
+    heapify(growing)
+    while growing:
+        _, k = heappop(growing)
+        job = order[k]
+        if has[k] + job.unit <= job.wanted and job.unit <= room:
+            has[k] += job.unit
             room -= job.unit
+            taken[job.job_id] = taken.get(job.job_id, 0) + job.unit
+            heappush(growing, (-job.remaining / has[k], k))
             yield dict(taken)
 
 

@@ -125,20 +125,29 @@ class Job:
             return max(1.0, self.done - self.begun_at)
         believed = max(1.0, declared if declared is not None else guess)
         done = self.done - self.begun_at
-        if done <= believed * (1 + OVERRUN_TOLERANCE):
-            return believed
-        if self.report.is_finished:
+        if self.report.is_finished and done > believed * (1 + OVERRUN_TOLERANCE):
             return done
-        for _ in range(DOUBLINGS_MAX):
-            if believed > done:
-                break
-            believed *= 2
-        return believed
+        return believed_work(believed, done)
 
     def remaining(self, guess: GpuMillis) -> GpuMillis:
         """Serial work left, above 0 while the job lives."""
-        work = self.work(guess)
-        return max(1.0, LEFT_SHARE_MIN * work, work - max(0.0, self.done - self.begun_at))
+        return work_left(self.work(guess), self.done - self.begun_at)
+
+
+def believed_work(declared: GpuMillis, done: GpuMillis) -> GpuMillis:
+    """The serial work that a live job counts as having: what it declared, doubled until it is more than is done."""
+    if done <= declared * (1 + OVERRUN_TOLERANCE):
+        return declared
+    for _ in range(DOUBLINGS_MAX):
+        if declared > done:
+            break
+        declared *= 2
+    return declared
+
+
+def work_left(work: GpuMillis, done: GpuMillis) -> GpuMillis:
+    """What a live job that is believed to have `work` in all has left, above 0."""
+    return max(1.0, LEFT_SHARE_MIN * work, work - max(0.0, done))
 
 
 def job_of(meter: Meter, report: JobReport) -> Job:
