@@ -32,6 +32,7 @@ def place(zookeeper: ZooKeeper, request: pytest.FixtureRequest) -> Place:
 @pytest.fixture
 def session(place: Place) -> Iterator[Session]:
     opened = Session(place)
+    opened.open()
     opened.wait_connected(10)
     yield opened
     opened.close()
@@ -164,6 +165,7 @@ def test_an_arbiter_whose_namespace_was_wiped_cannot_write_into_the_next_one(pla
     old.acquire_epoch()
     old.commit(batch(puts=(lease("1"),)))
     above = Session(Place(hosts=zookeeper.hosts))
+    above.open()
     above.wait_connected(10)
     for path in sorted(nodes_of_tree(above, place.chroot), reverse=True):
         above.delete(path)
@@ -219,6 +221,7 @@ def test_nodes_made_with_credentials_are_for_that_user_alone(place: Place) -> No
     opened.acquire_epoch()
     opened.commit(batch(puts=(lease("1"),)))
     mine = Session(owned)
+    mine.open()
     mine.wait_connected(10)
     for path in nodes_of(mine):
         if path != "/":

@@ -24,6 +24,7 @@ from kazoo.exceptions import (
     SessionExpiredError,
     ZookeeperError,
 )
+from kazoo.protocol.serialization import Connect
 from kazoo.retry import KazooRetry
 from kazoo.security import ACL, CREATOR_ALL_ACL
 
@@ -69,7 +70,7 @@ class Refused(ZooKeeperError):
 
 
 class Session:
-    """A kazoo client and its rules. Any thread may call it; answers are waited for on the caller's.
+    """A kazoo client and its rules, connecting from `open` on. Any thread may call it; answers are waited for on the caller's.
 
     `on_state` is told kazoo's states (CONNECTED, SUSPENDED, LOST) on kazoo's own thread: it must return at once.
     """
@@ -84,14 +85,32 @@ class Session:
             default_acl=CREATOR_ALL_ACL if place.credentials else None,
             logger=_log.getChild("kazoo"),
         )
+        self._granted_ms = int(place.session_s * 1_000)
+        self._note_granted()
         if on_state is not None:
             self._client.add_listener(lambda state: on_state(str(state)))
+
+    def open(self) -> None:
+        """Begin to connect; that nobody answers is no error, and is tried for as long as it takes."""
         self._client.start_async()
 
     @property
     def granted_s(self) -> float:
         """The session timeout that the server granted (before it did: that was asked for)."""
-        return float(self._client._session_timeout) / 1_000  # kazoo has no public name for it
+        return self._granted_ms / 1_000
+
+    def _note_granted(self) -> None:
+        """What the server granted: kazoo forgets it, so the answer to its handshake is looked at on its way."""
+        connection = self._client._connection
+        invoke = connection._invoke
+
+        def noting(timeout: float, request: Any, xid: int | None = None) -> Any:
+            result = invoke(timeout, request, xid)
+            if isinstance(request, Connect):
+                self._granted_ms = int(result[0].time_out) or self._granted_ms  # 0: the session was over
+            return result
+
+        connection._invoke = noting
 
     @property
     def session_id(self) -> int:
@@ -166,6 +185,30 @@ class Session:
         except KazooException as err:
             raise Unsure(f"{self.place.hosts}: {type(err).__name__}: {err}") from err
 
+    def create_later(self, path: str, data: bytes, tell: Callable[[Any], None]) -> None:
+        """Make an ephemeral node with a number; `tell` gets its path, or the error, on kazoo's thread."""
+        _link(self._client.create_async(path, data, ephemeral=True, sequence=True), tell)
+
+    def children_later(self, path: str, tell: Callable[[Any], None]) -> None:
+        """`tell` gets the names below a node, or the error, on kazoo's thread."""
+        _link(self._client.get_children_async(path), tell)
+
+    def read_later(self, path: str, tell: Callable[[Any], None]) -> None:
+        """`tell` gets data and stat, or the error, on kazoo's thread."""
+        _link(self._client.get_async(path), tell)
+
+    def exists_later(self, path: str, watch: Callable[[Any], None], tell: Callable[[Any], None]) -> None:
+        """`tell` gets the stat, None or the error, `watch` what happens to the node, both on kazoo's threads."""
+        _link(self._client.exists_async(path, watch), tell)
+
+    def delete_later(self, path: str) -> None:
+        """Delete a node; nobody is told what came of it."""
+        self._client.delete_async(path)
+
+    def ensure_later(self, path: str) -> None:
+        """Make a node and those above it; nobody is told what came of it."""
+        self._client.ensure_path_async(path)
+
     def acls(self, path: str) -> list[ACL]:
         """Who may do what with a node. Errors: Refused, Unsure."""
         found, _stat = self.answer(self._client.get_acls_async(path))
@@ -181,6 +224,10 @@ class Session:
         with suppress(Exception):  # nobody can do anything about a connection that does not end
             self._client.stop()
             self._client.close()
+
+
+def _link(asked: Any, tell: Callable[[Any], None]) -> None:
+    asked.rawlink(lambda done: tell(done.value if done.exception is None else done.exception))
 
 
 class Transaction:

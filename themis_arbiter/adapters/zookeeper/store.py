@@ -104,6 +104,7 @@ class ZooKeeperStore:
         self._session: Session | None = Session(place)
         try:
             with self._guarded() as session:
+                session.open()
                 session.wait_connected(connect_s)
                 self._prepare(session)
         except BaseException:

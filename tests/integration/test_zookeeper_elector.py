@@ -1,0 +1,183 @@
+"""The election on a real ZooKeeper whose servers freeze, die and come back, and whose clients do."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.zookeeper_server import ZooKeeper, eventually, run_zookeeper
+from themis_arbiter.adapters.zookeeper.elector import ELECTION, ZooKeeperElector
+from themis_arbiter.adapters.zookeeper.session import Place, Session
+from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
+from themis_arbiter.core.election import Phase
+
+pytest_plugins = ["tests.support.zookeeper"]
+pytestmark = pytest.mark.zookeeper
+
+SESSION_S: Final = 2.0
+SOON_S: Final = 1.0  # an orderly hand-over, on a busy machine
+FAILOVER_S: Final = 3 * SESSION_S
+
+
+class Candidate:
+    """An arbiter without its arbiter: it only counts its terms, and ends each as soon as it is told to."""
+
+    def __init__(self, place: Place, name: str) -> None:
+        self.name = name
+        self.led: list[str] = []
+        self.reasons: list[str] = []
+        self.elector = ZooKeeperElector(place, {"name": name}, on_lead=self.led.append, on_stand_down=self._stand_down)
+        self.elector.start()
+
+    def _stand_down(self, reason: str) -> None:
+        self.reasons.append(reason)
+        self.elector.term_ended()
+
+    @property
+    def acts(self) -> bool:
+        return self.elector.why_not() == ""
+
+
+@pytest.fixture
+def place(zookeeper: ZooKeeper, request: pytest.FixtureRequest) -> Place:
+    return Place(hosts=zookeeper.hosts, chroot=f"/{request.node.name}", session_s=SESSION_S)
+
+
+@pytest.fixture
+def enter() -> Iterator[Callable[[Place, str], Candidate]]:
+    with ExitStack() as stack:
+
+        def make(place: Place, name: str) -> Candidate:
+            candidate = Candidate(place, name)
+            stack.callback(candidate.elector.stop)
+            return candidate
+
+        yield make
+
+
+def the_one_that_acts(candidates: list[Candidate]) -> Candidate:
+    acting = [one for one in candidates if one.acts]
+    assert len(acting) <= 1, [one.name for one in acting]
+    return acting[0] if acting else candidates[0]
+
+
+def one_acts(candidates: list[Candidate]) -> bool:
+    return the_one_that_acts(candidates).acts
+
+
+def test_one_leads_the_next_follows_at_once_and_resigning_hands_over(
+    place: Place, enter: Callable[[Place, str], Candidate]
+) -> None:
+    first = enter(place, "first")
+    eventually(lambda: first.acts, FAILOVER_S, "the first leads")
+    second = enter(place, "second")
+    eventually(lambda: second.elector.phase is Phase.WAITING, FAILOVER_S, "the second waits")
+    eventually(lambda: first.elector.others == 1, FAILOVER_S, "the first knows of the second")
+    first.elector.resign(3_000)
+    eventually(lambda: second.acts, SOON_S, "the second leads")
+    assert not first.acts
+    assert first.reasons == ["it was asked to"]
+    eventually(lambda: first.elector.phase is Phase.WAITING, FAILOVER_S + 3, "the first stands again")
+    second.elector.stop()
+    eventually(lambda: first.acts, SOON_S, "the first leads again")
+    assert len(first.led) == 2
+
+
+def test_a_leaders_epoch_rests_on_its_candidate_and_all_see_who_leads(
+    place: Place, enter: Callable[[Place, str], Candidate]
+) -> None:
+    leader, standby = enter(place, "leader"), enter(place, "standby")
+    eventually(lambda: one_acts([leader, standby]), FAILOVER_S, "one leads")
+    leader, standby = (leader, standby) if leader.acts else (standby, leader)
+    store = ZooKeeperStore(place, leader={"name": leader.name}, candidate=lambda: leader.led[0])
+    assert store.acquire_epoch() == 1
+    eventually(lambda: standby.elector.reign() is not None, FAILOVER_S, "the epoch is read")
+    eventually(lambda: getattr(standby.elector.reign(), "leader", {}) == {"name": leader.name}, FAILOVER_S, "its leader too")
+    store.close()
+
+
+def test_a_candidate_whose_node_is_deleted_stands_down_and_stands_again(
+    place: Place, enter: Callable[[Place, str], Candidate]
+) -> None:
+    candidate = enter(place, "only")
+    eventually(lambda: candidate.acts, FAILOVER_S, "it leads")
+    admin = Session(place)
+    admin.open()
+    admin.wait_connected(10)
+    admin.delete(candidate.led[0])
+    eventually(lambda: len(candidate.led) == 2, FAILOVER_S, "it leads again")
+    assert candidate.reasons == ["its candidate's node is gone"]
+    assert admin.children(ELECTION) == [candidate.led[1].rpartition("/")[2]]
+    admin.close()
+
+
+def test_an_unreachable_zookeeper_ends_the_lead_before_the_session_and_the_session_outlives_a_hiccup(
+    tmp_path: Path, enter: Callable[[Place, str], Candidate]
+) -> None:
+    with run_zookeeper(tmp_path) as zookeeper:
+        server = zookeeper.servers[0].daemon
+        candidate = enter(Place(hosts=zookeeper.hosts, chroot="/x", session_s=4.0), "only")
+        eventually(lambda: candidate.acts, 12, "it leads")
+        server.pause()  # a hiccup: seven tenths of a second of four
+        time.sleep(0.7)
+        server.resume()
+        time.sleep(1.0)
+        assert candidate.acts
+        assert candidate.reasons == []
+        server.pause()
+        paused_s = time.monotonic()
+        eventually(lambda: not candidate.acts, 4.0, "it stops acting before its session can end")
+        eventually(lambda: candidate.reasons != [], 1.0, "it stands down")
+        assert time.monotonic() - paused_s < 4.0
+        assert "not confirmed" in candidate.reasons[0]
+        server.resume()
+        eventually(lambda: candidate.acts, 15, "it leads again")
+
+
+def test_a_server_that_dies_again_and_again_leaves_one_leader_and_no_ghosts(
+    tmp_path: Path, enter: Callable[[Place, str], Candidate]
+) -> None:
+    with run_zookeeper(tmp_path) as zookeeper:
+        server = zookeeper.servers[0]
+        place = Place(hosts=zookeeper.hosts, chroot="/x", session_s=SESSION_S)
+        candidates = [enter(place, name) for name in "abc"]
+        eventually(lambda: one_acts(candidates), FAILOVER_S, "one leads")
+        stop = threading.Event()
+        both: list[str] = []
+
+        def watch() -> None:
+            while not stop.wait(0.02):
+                acting = [one.name for one in candidates if one.acts]
+                if len(acting) > 1:
+                    both.extend(acting)
+
+        watcher = threading.Thread(target=watch)
+        watcher.start()
+        for round_no in range(3):
+            time.sleep(0.2 * round_no)
+            server.daemon.kill()
+            time.sleep(0.5 + SESSION_S * (round_no % 2))
+            server.start()
+            server.wait_ready(time.monotonic() + 30)
+            eventually(lambda: one_acts(candidates), 3 * FAILOVER_S, "one leads again")
+        stop.set()
+        watcher.join()
+        assert both == []
+        admin = Session(place)
+        admin.open()
+        admin.wait_connected(10)
+        eventually(lambda: len(admin.children(ELECTION)) == 3, 3 * FAILOVER_S, "nodes of live candidates alone")
+        admin.close()
+
+
+def test_the_granted_timeout_counts_not_the_one_asked_for(tmp_path: Path, enter: Callable[[Place, str], Candidate]) -> None:
+    with run_zookeeper(tmp_path, extra="maxSessionTimeout=1500") as zookeeper:
+        candidate = enter(Place(hosts=zookeeper.hosts, chroot="/x", session_s=30.0), "only")
+        eventually(lambda: candidate.acts, FAILOVER_S, "it leads")
+        zookeeper.servers[0].daemon.pause()
+        eventually(lambda: not candidate.acts, 1.5, "it stops in time")
+        zookeeper.servers[0].daemon.resume()
