@@ -137,7 +137,7 @@ bench: setup ## measure the lease book and, in short, replays (docs/performance.
 	@$(BIN)/python -m tests.bench.lease_book $(ARGS)
 	@$(BIN)/python -m tests.bench.simulator --policies fifo,themis --times 1,2
 
-# Some minutes; ARGS=--quick for less, ARGS='--chart FILE' for a picture.
+# About ten minutes; ARGS=--quick for less, ARGS='--json FILE --chart FILE.svg' for all figures and a picture.
 .PHONY: bench-auction
 bench-auction: setup ## measure auctions of all sizes, beside HiGHS and CP-SAT
 	@$(BIN)/python -m tests.bench.auction $(ARGS)

@@ -2,10 +2,17 @@
 
 The exact count model: x[o] says that option o is won; n[k, p] is how many parts of k GPUs go to place p, a machine or a rack.
 Each place holds what it holds, kept GPUs included; racks also hold what their machines are promised. Since the floor is
-laminar, whole numbers that meet these limits can always be placed. Parts with units, slots or room are left out.
+laminar, whole numbers that meet these limits can always be placed. Parts with units or room are left out, and those that must
+lie in one slot of a machine with several.
 """
 
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Final
 
 import highspy
@@ -39,7 +46,9 @@ class Model:
 def can_model(auction: Auction) -> bool:
     """Whether the auction has nothing that the model leaves out."""
     parts = [part for bid in auction.bids for row in bid.rows for part in row.parts]
-    return not auction.supply.room and all(p.unit == 1 and p.level != Locality.SLOT for p in parts)
+    places = auction.supply.topology.places.values()
+    has_slots = len({(place.machine, place.slot) for place in places}) > len({place.machine for place in places})
+    return not auction.supply.room and all(p.unit == 1 and not (has_slots and p.level == Locality.SLOT) for p in parts)
 
 
 def model_of(auction: Auction) -> Model:
@@ -107,9 +116,9 @@ def _ask(row: Row, column: int, auction: Auction, use, wanted, kept) -> None:  #
             use(EVERYWHERE, column, part.more)
         elif named:
             home = places[named[0]]
-            use(("machine", home.machine) if part.level == Locality.MACHINE else ("rack", home.rack), column, part.more)
+            use(("machine", home.machine) if part.level <= Locality.MACHINE else ("rack", home.rack), column, part.more)
         else:
-            asking = wanted.setdefault((part.level, part.more), {})
+            asking = wanted.setdefault((max(part.level, Locality.MACHINE), part.more), {})
             asking[column] = asking.get(column, 0) + 1
 
 
@@ -121,15 +130,31 @@ class Answer:
     is_proved: bool
 
 
+def lp_bound(model: Model) -> float:
+    """What HiGHS finds when options may be won in parts: no allocation gains more."""
+    highs, _ = _loaded(model, highspy.HighsVarType.kContinuous)
+    highs.run()
+    return -float(highs.getInfo().objective_function_value)
+
+
 def by_highs(model: Model, seconds_max: float) -> Answer:
     """HiGHS, one thread."""
-    highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
-    highs.setOptionValue("output_flag", False)
-    for name, value in (("threads", 1), ("time_limit", seconds_max), ("mip_rel_gap", 0.0)):
+    highs, begin = _loaded(model, highspy.HighsVarType.kInteger)
+    highs.setOptionValue("time_limit", max(0.0, seconds_max - (time.monotonic() - begin)))
+    highs.run()
+    is_proved = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
+    return Answer(-highs.getInfo().objective_function_value, is_proved)
+
+
+def _loaded(model: Model, kind: Any) -> tuple[Any, float]:
+    """A HiGHS with the model, and when that began."""
+    begin = time.monotonic()
+    with _quiet():
+        highs: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    for name, value in (("output_flag", False), ("threads", 1), ("mip_rel_gap", 0.0)):
         highs.setOptionValue(name, value)
     columns = [
-        highs.addVariable(lb=0, ub=most, obj=-gain, type=highspy.HighsVarType.kInteger)
-        for gain, most in zip(model.gains, model.most, strict=True)
+        highs.addVariable(lb=0, ub=most, obj=-gain, type=kind) for gain, most in zip(model.gains, model.most, strict=True)
     ]
     for low, high, entries in model.limits:
         highs.addRow(
@@ -139,9 +164,21 @@ def by_highs(model: Model, seconds_max: float) -> Answer:
             [columns[c].index for c in entries],
             [float(v) for v in entries.values()],
         )
-    highs.run()
-    is_proved = highs.getModelStatus() == highspy.HighsModelStatus.kOptimal
-    return Answer(-highs.getInfo().objective_function_value, is_proved)
+    return highs, begin
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """HiGHS prints a banner when it is made, before it can be told not to, and past Python's own output."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), 1)
+    try:
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def by_cp_sat(model: Model, seconds_max: float) -> Answer:
