@@ -43,7 +43,7 @@ def test_decisions_are_valid_and_leave_nothing_that_a_whole_gang_could_use(name:
         decision = make_policy(name).decide(market)
         assert_valid(market, decision)
         assert could_use(market, decision) == [], seed
-        assert json.dumps(decision.record)  # plain values only
+        assert json.dumps(dict(decision.record))  # plain values only
         unused = set(market.supply.gpus) - {g for gpus in decision.gpus_by_job().values() for g in gpus}
         assert decision.record["unused"] == sorted(unused)
 
@@ -76,5 +76,5 @@ def digest() -> str:
     for name in NAMES:
         for seed in range(12):
             decision = make_policy(name).decide(random_market(seed))
-            total.update(json.dumps([name, decision.gpus_by_job(), decision.record]).encode())
+            total.update(json.dumps([name, decision.gpus_by_job(), dict(decision.record)]).encode())
     return total.hexdigest()

@@ -40,7 +40,9 @@ def _check_leases(state: State) -> None:
 def _check_counts(state: State) -> None:
     """What is kept beside the facts, for speed, agrees with them."""
     for job_id in state.jobs:
-        _claim(len(state.kept_leases(job_id)) == state.ledger.kept_count(job_id), f"{job_id}: kept leases are miscounted")
+        kept = tuple(sorted(x.gpu for x in state.kept_leases(job_id)))
+        _claim(len(kept) == state.ledger.kept_count(job_id), f"{job_id}: kept leases are miscounted")
+        _claim(kept == state.ledger.gpus_kept(job_id), f"{job_id}: kept GPUs are not {kept}")
     use: dict[JobId, dict[NodeName, int]] = {}
     for c in state.containers.values():
         if not c.is_am:
@@ -57,6 +59,12 @@ def _check_counts(state: State) -> None:
 
 def _check_seen(state: State) -> None:
     """What would be shown to a policy again is what would be made anew."""
+    version, listed = state.listed
+    for app_id, _, shown in listed if version == state.version else ():
+        known = state.seen_apps.get(app_id)
+        is_same = shown is None or (known is not None and is_as_seen(state, known) and known.market_app is shown)
+        _claim(is_same, f"something has happened to {app_id} and version {version} is still the state's")
+        _claim(shown is None or shown.t_independent_ms == state.t_independent_ms(state.apps[app_id]), f"T of {app_id}")
     for app_id, seen in state.seen_apps.items():
         if is_as_seen(state, seen):
             anew = look_at_app(state, app_id, Offered((), {}), {}, {}, seen.market_app.weight)

@@ -133,6 +133,7 @@ def take_up(state: State, app_id: AppId) -> None:
         return
     app = state.declared(app)
     state.apps[app_id] = replace(app, is_flowing=True)
+    state.version += 1
     state.fluid.join(
         FluidApp(
             app_id=app_id,

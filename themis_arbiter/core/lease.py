@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from themis_arbiter.core.types import AppId, CoreError, Epoch, GpuId, GrantId, JobId, LeaseId, Millis, NodeName, RoundNo
-from themis_arbiter.core.value import value
+from themis_arbiter.core.value import changed, value
 
 
 class LeaseState(StrEnum):
@@ -160,28 +160,15 @@ def advance(
     )
 
 
+_with_end = changed(Lease, "end_ms")
+_with_state = changed(Lease, "state")
+
+
 def renewed(lease: Lease, end_ms: Millis) -> Lease:
     """`lease` after RENEWED, which leaves its state: for the ledger, which has asked the table whether that is possible."""
-    return _remade(lease, end_ms, lease.state)
+    return _with_end(lease, end_ms)
 
 
 def with_state(lease: Lease, state: LeaseState) -> Lease:
     """`lease` as it will be in that state, for the store: nothing has happened to it yet."""
-    return _remade(lease, lease.end_ms, state)
-
-
-def _remade(lease: Lease, end_ms: Millis, state: LeaseState) -> Lease:
-    """By hand, as every lease comes here at every grid end. A test holds that no field is left out."""
-    return Lease(
-        lease_id=lease.lease_id,
-        grant_id=lease.grant_id,
-        gpu=lease.gpu,
-        app_id=lease.app_id,
-        job_id=lease.job_id,
-        epoch=lease.epoch,
-        round_no=lease.round_no,
-        start_ms=lease.start_ms,
-        end_ms=end_ms,
-        state=state,
-        cause=lease.cause,
-    )
+    return _with_state(lease, state)

@@ -192,6 +192,7 @@ def on_persisted_or_failed(state: State, event: LeasesPersisted | StoreFailed, *
     done = state.pending.popleft()
     if state.pending:
         state.emit(PersistLeases(batch=state.pending[0].batch))
+    state.is_still = not (done.drains or done.withdrawals or done.syncs_start_id)
     _after_commit(state, done.batch.puts, done.drains, done.withdrawals)
     if done.syncs_start_id and state.rm is not None and state.rm.start_id == done.syncs_start_id:
         _sync(state)
@@ -209,6 +210,7 @@ def on_meters(state: State) -> None:
         state.store_meters_soon()
     elif state.remetered:
         state.persist()
+    state.is_still = True
 
 
 def _after_commit(
@@ -237,6 +239,7 @@ def _after_commit(
         lease = state.ledger.get(put.lease_id)
         if lease is None or lease.state is not LeaseState.PENDING:
             continue
+        state.is_still = False
         if put.state is LeaseState.WAITING:
             state.moved(state.ledger.move(lease.lease_id, LeaseInput.PERSISTED_AS_NEXT, state.now_ms, lease.cause))
         else:

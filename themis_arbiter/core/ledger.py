@@ -50,6 +50,7 @@ class Ledger:
         self._by_job: dict[JobId, dict[LeaseId, None]] = {}
         self._kept: dict[JobId, int] = {}  # leases that do not drain
         self._kept_by_app: dict[AppId, int] = {}
+        self._gpus_kept: dict[JobId, tuple[GpuId, ...]] = {}  # as last asked for, of jobs whose leases are the same since
         self._unsettled: dict[JobId, None] = {}  # jobs of which some lease has changed its state
         self._draining: dict[LeaseId, None] = {}
 
@@ -90,6 +91,16 @@ class Ledger:
     def kept_count(self, job_id: JobId) -> int:
         """How many of a job's leases are not on their way out."""
         return self._kept.get(job_id, 0)
+
+    def gpus_kept(self, job_id: JobId) -> tuple[GpuId, ...]:
+        """GPUs of a job's leases that are not on their way out, sorted."""
+        gpus = self._gpus_kept.get(job_id)
+        if gpus is None:
+            kept = [x.gpu for x in self.of_job(job_id) if x.state is not LeaseState.DRAINING]
+            gpus = tuple(sorted(kept))
+            if gpus:
+                self._gpus_kept[job_id] = gpus
+        return gpus
 
     def kept_by_app(self, app_id: AppId) -> int:
         """The same of all jobs of an app."""
@@ -168,7 +179,8 @@ class Ledger:
             else:
                 after = renewed(before, end_ms)
             leases[lease_id] = after
-            stories[lease_id] = (stories.get(lease_id, ()) + step)[-STORY_STEPS_MAX:]
+            story = stories.get(lease_id, ())
+            stories[lease_id] = story + step if len(story) < STORY_STEPS_MAX else story[1:] + step
             out.append(after)
         return out
 
@@ -182,6 +194,7 @@ class Ledger:
 
     def _count(self, lease: Lease, kind: "_Kind", sign: int) -> None:
         """Enter a lease into the counts, or take it out."""
+        self._gpus_kept.pop(lease.job_id, None)
         if kind is _Kind.KEPT:
             _add(self._kept, lease.job_id, sign)
             _add(self._kept_by_app, lease.app_id, sign)

@@ -63,12 +63,16 @@ class Arbiter:
 
     def step(self, event: Event) -> tuple[Effect, ...]:
         """Take one event. Errors: CoreError where the core's own claims fail; then its state must not be used again."""
-        self.state.advance_to(event.at_ms)
+        state = self.state
+        state.advance_to(event.at_ms)
+        state.is_still = False
         self._handle(event)
-        effects = tuple(self.state.effects)
-        self.state.effects.clear()
+        if not state.is_still:
+            state.version += 1
+        effects = tuple(state.effects)
+        state.effects.clear()
         if self._is_checked:
-            check(self.state)
+            check(state)
         return effects
 
     def _handle(self, event: Event) -> None:

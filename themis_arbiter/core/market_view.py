@@ -2,7 +2,8 @@
 
 Most apps wait, and of one that waits the same is seen in every round. So what was made of an app is kept and used again while
 the values that it was made of are the very same objects: values are frozen, hence nothing else can have changed in between.
-Only apps whose jobs hold nothing, run on nothing and are limited by no cap and no memory are kept.
+Only apps whose jobs hold nothing, run on nothing and are limited by no cap and no memory are kept. As long as the state's
+version is the same, nothing has happened to any of them.
 """
 
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from themis_arbiter.core.owners import counted_weights
 from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
 from themis_arbiter.core.state import SeenApp, State
 from themis_arbiter.core.types import AppId, GpuId, JobId, NodeName
+from themis_arbiter.core.value import changed
 from themis_arbiter.core.workload import Job, guessed_work
 
 
@@ -49,14 +51,21 @@ def market_of(state: State, offered: Offered) -> Market:
     room: dict[JobId, dict[NodeName, int]] = {}
     never = never_rooms(state)
     apps = []
-    weights = counted_weights(state)
-    for app_id in sorted(state.live_jobs):
-        market_app = _app_as_before(state, app_id, weights[app_id])
+    version, listed = state.listed
+    is_anew = version != state.version
+    if is_anew:
+        weights = counted_weights(state)
+        listed = tuple([(a, weights[a], _app_as_before(state, a, weights[a])) for a in sorted(state.live_jobs)])
+    seen: list[tuple[AppId, float, MarketApp | None]] = []
+    for app_id, weight, before in listed:
+        market_app, waits = before, before is not None
         if market_app is None:
-            market_app = look_at_app(state, app_id, offered, never, room, weights[app_id])
-            _remember(state, app_id, None if never else market_app)
+            market_app = look_at_app(state, app_id, offered, never, room, weight)
+            waits = is_anew and _remember(state, app_id, None if never else market_app)
         if market_app is not None:
             apps.append(market_app)
+        seen.append((app_id, weight, market_app if waits else None))
+    state.listed = (state.version, tuple(seen))
     memory_mb, vcores = _cluster_totals(state)
     return Market(
         now_ms=state.now_ms,
@@ -91,14 +100,16 @@ def is_as_seen(state: State, seen: SeenApp) -> bool:
     return tuple(map(state.jobs.__getitem__, state.live_jobs.get(app_id, ()))) == seen.jobs
 
 
-def _remember(state: State, app_id: AppId, market_app: MarketApp | None) -> None:
+def _remember(state: State, app_id: AppId, market_app: MarketApp | None) -> bool:
     """Keep what was made of the app if all its jobs wait, and nothing but they themselves has made them look so."""
     state.seen_apps.pop(app_id, None)
     if market_app is None or state.admin.is_observing or state.ledger.kept_by_app(app_id):
-        return
+        return False
     live = tuple([state.jobs[job_id] for job_id in state.live_jobs[app_id]])
-    if all(_waits_unlimited(state, job) for job in live):
-        state.seen_apps[app_id] = SeenApp(state.apps[app_id], live, market_app)
+    if not all(_waits_unlimited(state, job) for job in live):
+        return False
+    state.seen_apps[app_id] = SeenApp(state.apps[app_id], live, market_app)
+    return True
 
 
 def look_at_app(
@@ -160,22 +171,44 @@ def _cluster_totals(state: State) -> tuple[int, int]:
 
 
 def _market_job(state: State, job: Job, offered: Offered, never: dict[str, int]) -> MarketJob:
-    """The job as a policy sees it. Of one that waits it is the same in every round until the job changes."""
-    waits = not (never or state.admin.is_observing or _holds(state, job))
-    known = state.market_jobs.get(job.job_id)
-    if waits and known is not None and known[0] is job:
-        return known[1]
-    made = _make_market_job(state, job, offered, never)
-    if waits:
-        state.market_jobs[job.job_id] = (job, made)
-    return made
+    """The job as a policy sees it. Of one that waits it is the same in every round until the job changes.
+
+    Of one that runs only what is metered is another from round to round, and which of its GPUs are on offer.
+    """
+    if never or state.admin.is_observing:
+        return _make_market_job(state, job, offered, never)
+    before = state.market_jobs.get(job.job_id)
+    if before is None or before[0].report is not job.report:
+        found = _make_market_job(state, job, offered, never)
+    elif before[0] is job and not before[1].has_gpus and not _holds(state, job):
+        return before[1]
+    else:
+        mine = state.ledger.gpus_kept(job.job_id)
+        ends = tuple([g for g in mine if g in offered.ending])
+        found = _seen_again(
+            before[1],
+            job.wanted,
+            job.remaining(guessed_work(job, state.settings.lease_ms)),
+            job.has_run,
+            tuple([g for g in mine if g not in offered.ending]) if len(ends) < len(mine) else (),
+            ends,
+            work_lost_by_moving(state, job),
+            max(0.0, job.attained),
+            max(0.0, job.done - job.begun_at),
+        )
+    state.market_jobs[job.job_id] = (job, found)
+    return found
+
+
+_seen_again = changed(MarketJob, "wanted", "remaining", "has_run", "held", "ending", "lost", "attained", "done")
 
 
 def _make_market_job(state: State, job: Job, offered: Offered, never: dict[str, int]) -> MarketJob:
     if state.admin.is_observing:
-        mine = sorted(g for g, j in gpus_in_use(state).items() if j == job.job_id)
+        mine = tuple(sorted(g for g, j in gpus_in_use(state).items() if j == job.job_id))
     else:
-        mine = sorted([x.gpu for x in state.kept_leases(job.job_id)])
+        mine = state.ledger.gpus_kept(job.job_id)
+    ends = tuple([g for g in mine if g in offered.ending])
     report = job.report
     return MarketJob(
         job_id=job.job_id,
@@ -187,8 +220,8 @@ def _make_market_job(state: State, job: Job, offered: Offered, never: dict[str, 
         model=report.model,
         remaining=job.remaining(guessed_work(job, state.settings.lease_ms)),
         has_run=job.has_run,
-        held=tuple([g for g in mine if g not in offered.ending]),
-        ending=tuple([g for g in mine if g in offered.ending]),
+        held=tuple([g for g in mine if g not in offered.ending]) if len(ends) < len(mine) else (),
+        ending=ends,
         restart_ms=state.settings.restart_cost_ms + report.checkpoint_ms,
         lost=work_lost_by_moving(state, job),
         attained=max(0.0, job.attained),

@@ -6,6 +6,7 @@ that could bring that forward (an arrival, an end, a correction) wants a round, 
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from themis_arbiter.core.events import Timer
 from themis_arbiter.core.kinds import protected_jobs
@@ -14,7 +15,9 @@ from themis_arbiter.core.policies.guard import is_recalling
 from themis_arbiter.core.rho import wait_until_urgent
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import JobId, Millis
-from themis_arbiter.core.workload import guessed_work
+from themis_arbiter.core.workload import Job, guessed_work
+
+NEVER_MS: Final = 1 << 62
 
 
 def watch(state: State) -> None:
@@ -25,7 +28,8 @@ def watch(state: State) -> None:
 
 def is_due(state: State) -> bool:
     """Whether some waiting job is urgent, and a recall would end before the grid does; else the right tick is waited for."""
-    first = min((_urgent_from(state, job_id) for job_id in _waiting(state)), default=None)
+    state.is_still = True  # until a round is held
+    first = _first_urgent(state)
     if first is None:
         return False
     if first > state.now_ms or state.now_ms + state.settings.notice_ms >= state.grid_end():
@@ -61,18 +65,33 @@ def _tick_from(state: State, at_ms: Millis) -> Millis:
     return -(-at_ms // tick_ms) * tick_ms
 
 
-def _waiting(state: State) -> Iterator[JobId]:
-    """Live jobs without a gang, in order of app."""
+def _first_urgent(state: State) -> Millis | None:
+    """When the first of the waiting jobs becomes urgent, or did; None: nobody waits.
+
+    As long as nothing but time has passed it is the same, until a job may be offered something again.
+    """
+    version, until_ms, first = state.first_urgent
+    if version != state.version or state.now_ms >= until_ms:
+        until_ms = min((job.retry_ms for job in _live(state) if job.retry_ms > state.now_ms), default=NEVER_MS)
+        first = min((_urgent_from(state, job) for job in _waiting(state)), default=None)
+        state.first_urgent = (state.version, until_ms, first)
+    return first
+
+
+def _live(state: State) -> Iterator[Job]:
     for app_id, job_ids in state.live_jobs.items():
         if state.apps[app_id].is_flowing:
-            for job_id in job_ids:
-                job = state.jobs[job_id]
-                if job.wanted >= job.report.gang > state.ledger.kept_count(job_id) and job.retry_ms <= state.now_ms:
-                    yield job_id
+            yield from map(state.jobs.__getitem__, job_ids)
 
 
-def _urgent_from(state: State, job_id: JobId) -> Millis:
-    job = state.jobs[job_id]
+def _waiting(state: State) -> Iterator[Job]:
+    """Live jobs without a gang, in order of app."""
+    for job in _live(state):
+        if job.wanted >= job.report.gang > state.ledger.kept_count(job.job_id) and job.retry_ms <= state.now_ms:
+            yield job
+
+
+def _urgent_from(state: State, job: Job) -> Millis:
     app = state.apps[job.report.app_id]
     count = max(job.report.gang, job.wanted)
     best = state.topology.best_locality(count)

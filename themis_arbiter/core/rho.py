@@ -64,6 +64,25 @@ def regret(market: Market, app: MarketApp, job: MarketJob) -> float:
     return passed_over / app.t_independent_ms
 
 
+def regrets_of(market: Market) -> dict[JobId, float]:
+    """`regret` of every job of the market: most of them wait and are told apart by model and GPUs only."""
+    speeds: dict[tuple[str, int], float] = {}
+    later_ms = next_chance_ms(market.settings)
+    found: dict[JobId, float] = {}
+    for app in market.apps:
+        passed_ms, t_independent_ms = market.now_ms - app.arrival_ms + later_ms, app.t_independent_ms
+        for job in app.jobs:
+            if job.ending or job.held:
+                found[job.job_id] = regret(market, app, job)
+                continue
+            alike = (job.model, max(job.wanted, job.gang))
+            speed = speeds.get(alike)
+            if speed is None:
+                speed = speeds[alike] = job_speed(market, job, alike[1], market.supply.topology.best_locality(alike[1]))
+            found[job.job_id] = (passed_ms + job.remaining / speed) / t_independent_ms
+    return found
+
+
 def next_chance_ms(settings: Settings) -> Millis:
     """How much later a job that is passed over would be done: until it may be served again, and its start."""
     return (settings.tick_ms if settings.recall else settings.lease_ms) + settings.restart_cost_ms

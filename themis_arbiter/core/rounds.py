@@ -19,6 +19,7 @@ from themis_arbiter.core.kinds import (
     take_up,
     tell_impossible,
 )
+from themis_arbiter.core.later import Record
 from themis_arbiter.core.lease import Cause, Lease, LeaseState
 from themis_arbiter.core.leasing import drain, hold_past_ends, is_notice_enough
 from themis_arbiter.core.market_view import Offered, market_of
@@ -27,18 +28,23 @@ from themis_arbiter.core.policies.base import Decision, Market
 from themis_arbiter.core.policies.guard import standing
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import CoreError, GpuId, GrantId, JobId, Millis, NodeName
+from themis_arbiter.core.value import made
+
+_moved = made(LeaseMoved)
 
 Won: TypeAlias = Mapping[JobId, tuple[GpuId, ...]]  # what each job gets in a round
 
 
 def on_round(state: State) -> None:
     """A round for what is free."""
+    state.is_still = True  # unless a round moves something
     _hold(state, ends_at=None)
     recall.watch(state)
 
 
 def on_recall(state: State) -> None:
     """A round at a tick in which leases may end early: only where an urgent job waits, and never an urgent holder's."""
+    state.is_still = True
     if not is_heard(state) or state.admin.is_paused or state.admin.is_observing or not recall.is_due(state):
         return
     free, leases = _offered(state, [], None).free, {x.gpu: x.job_id for x in recall.recallable(state)}
@@ -60,6 +66,7 @@ def on_grid(state: State) -> None:
     An arbiter that was stopped, or on a machine that was, wakes late: what ended meanwhile ends with the next grid end, and
     where that is so near that losers would have no notice, nobody loses and all go on to the end after it.
     """
+    state.is_still = True
     lease_ms = state.settings.lease_ms
     end = -(-state.now_ms // lease_ms) * lease_ms  # with a notice of 0 it is now
     left = end - state.now_ms
@@ -124,7 +131,8 @@ def _decide(state: State, offered: Offered, market: Market, kind: str) -> None:
         moves, would = {}, would_move(offered.ending, won)
     else:
         moves, would = _carry_out(state, offered, decision, won, is_recall=market.is_recall), None
-    record = {
+        state.is_still &= not (moves["draining"] or moves["granted"] or moves["promised"])
+    head = {
         "round": state.last_round,
         "at_ms": state.now_ms,
         "policy": state.settings.policy,
@@ -133,11 +141,8 @@ def _decide(state: State, offered: Offered, market: Market, kind: str) -> None:
         "offered": list(market.supply.gpus),
         "ending": dict(sorted(offered.ending.items())),
         "room": to_plain(market.supply.room),
-        **decision.record,
-        "moves": moves,
     }
-    if would is not None:
-        record["would"] = would
+    record = Record(head, decision.record, {"moves": moves} if would is None else {"moves": moves, "would": would})
     state.rounds.append(record)
     state.emit(RoundClosed(round_no=state.last_round, record=record))
 
@@ -161,8 +166,8 @@ def _renew(state: State, leases: Iterable[Lease], cause: Cause) -> list[Lease]:
     renewed = state.ledger.renew([x.lease_id for x in leases], state.now_ms, end_ms, cause)
     if not renewed:
         return []
-    state.emit(*(LeaseMoved(lease=x, state_from=x.state, cause=cause) for x in renewed))
-    for app_id, count in Counter(x.app_id for x in renewed).items():
+    state.effects.extend([_moved(x, x.state, cause) for x in renewed])
+    for app_id, count in Counter([x.app_id for x in renewed]).items():
         state.count(app_id, renewed=count)
     state.persist(puts=renewed, with_meters=True)
     return renewed

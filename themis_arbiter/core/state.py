@@ -5,7 +5,7 @@ committed (persist before act); `tell_rm` numbers what the ResourceManager's gat
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Any, Final
@@ -103,7 +103,7 @@ class State:
     heard: set[LeaseId] = field(default_factory=set)  # draining leases whose drain a gate has applied
     gang_deadlines: dict[JobId, Millis] = field(default_factory=dict)  # by when what was granted must be used
     timers: dict[Timer, Millis] = field(default_factory=dict)
-    rounds: deque[dict[str, Any]] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT_MAX))
+    rounds: deque[Mapping[str, Any]] = field(default_factory=lambda: deque(maxlen=ROUNDS_KEPT_MAX))
     last_round: RoundNo = 0
     last_serial: int = 0
     last_batch: int = 0
@@ -119,8 +119,12 @@ class State:
         self.running: dict[JobId, None] = {}  # jobs that have GPUs
         self.remetered: dict[JobId, None] = {}  # jobs whose accounts changed since they were stored
         self.told_work: dict[JobId, GpuMillis] = {}  # what the fluid model was last told of each job
-        self.market_jobs: dict[JobId, tuple[Job, MarketJob]] = {}  # of jobs that wait, as policies last saw them
+        self.market_jobs: dict[JobId, tuple[Job, MarketJob]] = {}  # as policies last saw them
         self.seen_apps: dict[AppId, SeenApp] = {}  # of which all jobs wait
+        self.version = 0  # rises with every step but those after which only the time, meters and lease ends are others
+        self.is_still = False  # whether the step under way is such a one, as far as it has got
+        self.listed: tuple[int, tuple[tuple[AppId, float, MarketApp | None], ...]] = (-1, ())  # see core.market_view
+        self.first_urgent: tuple[int, Millis, Millis | None] = (-1, 0, None)  # see core.recall
         self.told_of: tuple[Topology, tuple[NodeName, ...]] = (self.topology, ())  # by which jobs were told they can run
         self.uncovered: set[JobId] = set()  # jobs that may have containers without a lease
 
@@ -255,6 +259,7 @@ class State:
         app = self.declared(before)
         if app is not before and before.is_flowing:
             self.apps[app_id] = app
+            self.version += 1
             self.fluid.redeclare(app_id, app.told_work, app.told_parallelism, self.now_ms)
 
     def declared(self, app: App) -> App:

@@ -7,9 +7,11 @@ A `Topology` is a frozen picture of the cluster; a change of nodes makes a new o
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 from themis_arbiter.core.types import CoreError, GpuId, Locality, NodeName, RackName, gpu_id
+
+LOCALITIES_KEPT_MAX: Final = 20_000  # sets of GPUs whose level is remembered; then all are forgotten
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,8 +102,22 @@ class Topology:
         """The machine of that name, None where there is none."""
         return self._by_name.get(name)
 
+    @cached_property
+    def _localities(self) -> dict[tuple[GpuId, ...], Locality]:
+        return {}
+
     def locality(self, gpus: Iterable[GpuId]) -> Locality:
         """The tightest level that holds all of `gpus`; of no GPUs, SLOT."""
+        asked = gpus if type(gpus) is tuple else tuple(gpus)
+        known = self._localities
+        level = known.get(asked)
+        if level is None:
+            if len(known) >= LOCALITIES_KEPT_MAX:
+                known.clear()
+            level = known[asked] = self._locality(asked)
+        return level
+
+    def _locality(self, gpus: tuple[GpuId, ...]) -> Locality:
         places = self.places
         first: Place | None = None
         level = Locality.SLOT

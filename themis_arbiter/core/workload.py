@@ -11,7 +11,7 @@ from typing import Final
 
 from themis_arbiter.core.events import JobReport, Meter
 from themis_arbiter.core.types import AppId, GpuMillis, JobId, Millis
-from themis_arbiter.core.value import value
+from themis_arbiter.core.value import changed, made, value
 
 DOUBLINGS_MAX: Final = 60  # past this a declaration was nonsense; work stays finite
 OVERRUN_TOLERANCE: Final = 0.1  # of what was declared: costs the mechanism nothing visible (policy-study.md, S2.4)
@@ -63,22 +63,7 @@ class Job:
         return self._metered(self.attained + self.gpus_running * elapsed, self.done + self.rate * elapsed, now_ms)
 
     def _metered(self, attained: GpuMillis, done: GpuMillis, metered_ms: Millis) -> "Job":
-        # By hand: every running job comes here in every round. A test holds that no field is left out.
-        return Job(
-            report=self.report,
-            attained=attained,
-            done=done,
-            metered_ms=metered_ms,
-            rate=self.rate,
-            has_started=self.has_started,
-            gpus_running=self.gpus_running,
-            max_gpus=self.max_gpus,
-            declared_later=self.declared_later,
-            retry_ms=self.retry_ms,
-            no_shows=self.no_shows,
-            running_since_ms=self.running_since_ms,
-            begun_at=self.begun_at,
-        )
+        return _metered(self, attained, done, metered_ms)
 
     def on(self, gpus: int, rate: float, now_ms: Millis) -> "Job":
         """This job on so many GPUs from now on."""
@@ -103,19 +88,19 @@ class Job:
             work = self.report.work
             # Whole numbers become floats as they do in the journal, or a replay would write another batch.
             ended = replace(self.report, work=None if work is None else float(work), weight=float(self.report.weight))
-        return Meter(
-            attained=self.attained,
-            done=self.done,
-            metered_ms=self.metered_ms,
-            app_id=self.report.app_id,
-            arrival_ms=arrival_ms,
-            gpus=self.gpus_running,
-            rate=self.rate,
-            running_since_ms=self.running_since_ms,
-            max_gpus=self.max_gpus,
-            begun_at=self.begun_at,
-            declared_later=self.declared_later,
-            ended=ended,
+        return _meter(
+            self.attained,
+            self.done,
+            self.metered_ms,
+            self.report.app_id,
+            arrival_ms,
+            self.gpus_running,
+            self.rate,
+            self.running_since_ms,
+            self.max_gpus,
+            self.begun_at,
+            self.declared_later,
+            ended,
         )
 
     def work(self, guess: GpuMillis) -> GpuMillis:
@@ -132,6 +117,10 @@ class Job:
     def remaining(self, guess: GpuMillis) -> GpuMillis:
         """Serial work left, above 0 while the job lives."""
         return work_left(self.work(guess), self.done - self.begun_at)
+
+
+_metered = changed(Job, "attained", "done", "metered_ms")
+_meter = made(Meter)
 
 
 def believed_work(declared: GpuMillis, done: GpuMillis) -> GpuMillis:

@@ -12,6 +12,9 @@ from themis_arbiter.core.types import JobId, LeaseId, Millis, RoundNo
 # What rounds.jsonl leaves out of a decision record: the same in every round, or of every app and job that waits.
 LEFT_OUT: Final = frozenset({"machines", "room", "apps", "order"})
 
+# Names only, and in one order always: what is equal to what it was is the same text.
+OF_NAMES: Final = frozenset({"offered", "ending", "unsold", "unused", "leftovers", "moves"})
+
 AS_A_LINE: Final[dict[str, Any]] = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
 
 NoteRenewal = Callable[[JobId, Millis, RoundNo], None]
@@ -22,6 +25,7 @@ class RoundsObserver:
 
     def __init__(self, lease_ms: Millis, renewed: NoteRenewal, records: TextIO) -> None:
         self._lease_ms, self._renewed, self._records = lease_ms, renewed, records
+        self._lines = RecordLines()
         self._pending_since: dict[LeaseId, Millis] = {}
         self.rounds = 0
         self.broken: OSError | None = None  # why a record could not be written; the run cannot go on then
@@ -41,7 +45,7 @@ class RoundsObserver:
             elif isinstance(effect, RoundClosed):
                 round_no = effect.round_no
                 self.rounds += 1
-                self._write(json.dumps(compact(effect.record), **AS_A_LINE) + "\n")
+                self._write(self._lines.line(effect.record))
         for job_id, end_ms in renewed:
             self._renewed(job_id, end_ms - self._lease_ms, round_no)
 
@@ -59,10 +63,31 @@ class RoundsObserver:
             self.reserved_gpu_s += (at_ms - self._pending_since.pop(moved.lease.lease_id)) / 1000.0
 
 
+class RecordLines:
+    """Decision records as lines of rounds.jsonl. What is the same as in the line before is not written out anew."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, tuple[Any, str]] = {}
+
+    def line(self, record: Mapping[str, Any]) -> str:
+        """The record's line, with its end."""
+        return "{" + ",".join([f'"{key}":{self._text(key, value)}' for key, value in compact(record).items()]) + "}\n"
+
+    def _text(self, key: str, value: Any) -> str:
+        if key not in OF_NAMES:
+            return json.dumps(value, **AS_A_LINE)
+        last = self._last.get(key)
+        if last is not None and last[0] == value:
+            return last[1]
+        text = json.dumps(value, **AS_A_LINE)
+        self._last[key] = (value, text)
+        return text
+
+
 def compact(record: Mapping[str, Any]) -> dict[str, Any]:
     """A decision record for rounds.jsonl."""
     bids = record.get("bids", ())
-    out = {key: value for key, value in record.items() if key not in LEFT_OUT and key != "bids"}
+    out = {key: record[key] for key in record if key not in LEFT_OUT and key != "bids"}
     out["bidders"] = [bid["app_id"] for bid in bids]
     out["bids"] = [[[row["rho"], sum(_taken(p) for p in row["parts"])] for row in bid["rows"]] for bid in bids]
     if "bound" in record and "welfare" in record:

@@ -12,6 +12,7 @@ from typing import Any
 from themis_arbiter.core.auction.bid import Bid
 from themis_arbiter.core.auction.payment import Outcome, partial_allocation
 from themis_arbiter.core.bidding import build_bid
+from themis_arbiter.core.later import Record
 from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
 from themis_arbiter.core.policies.handout import HandOut, in_order
 from themis_arbiter.core.policies.record import auction_record, hand_out_for
@@ -75,5 +76,5 @@ class AuctionPolicy(ABC):
         """The round that was called."""
         outcome = call.hold(call.bids)
         leftovers = call.hand_out(outcome).by_app()
-        record = {**auction_record(call.market, call.bids, outcome, leftovers), **call.record}
+        record = Record(auction_record(call.market, call.bids, outcome, leftovers), call.record)
         return Decision(wins=outcome.kept, leftovers=leftovers, record=record)

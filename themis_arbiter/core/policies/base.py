@@ -68,8 +68,9 @@ class MarketApp:
 
     def __post_init__(self) -> None:
         # Orders ask for both job by job and round by round, and most apps are the same value in many rounds.
-        object.__setattr__(self, "remaining", sum(j.remaining for j in self.jobs))
-        object.__setattr__(self, "in_order", tuple(sorted(self.jobs, key=_in_app)))
+        jobs = self.jobs
+        object.__setattr__(self, "remaining", sum([j.remaining for j in jobs]))
+        object.__setattr__(self, "in_order", tuple(sorted(jobs, key=_in_app)) if len(jobs) > 1 else jobs)
 
 
 def _in_app(job: MarketJob) -> tuple[bool, bool, float, JobId]:

@@ -9,9 +9,10 @@ Differences: in the paper jobs are DAGs of short tasks that know their own criti
 left. The paper redistributes first for completion times, then packs; here placing packs.
 """
 
+from collections.abc import Iterator
 from math import ceil
 
-from themis_arbiter.core.policies.base import Decision, Market, MarketApp
+from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
 from themis_arbiter.core.policies.filling import by_seniority, fair_counts
 from themis_arbiter.core.policies.handout import HandOut, in_order
 from themis_arbiter.core.policies.order import arranged
@@ -39,8 +40,12 @@ class CarbynePolicy:
 
         hand_out = HandOut(market, market.supply.gpus)
         hand_out.run(plan)
-        whys = [(j, {"value": needs[j.app_id], "fair": fair[j.app_id][j.job_id]}) for j in jobs]
-        return plain_decision(market, hand_out, order_record(ORDER_BY, whys))
+
+        def whys() -> Iterator[tuple[MarketJob, dict[str, float]]]:
+            for j in jobs:
+                yield j, {"value": needs[j.app_id], "fair": fair[j.app_id][j.job_id]}
+
+        return plain_decision(market, hand_out, order_record(ORDER_BY, len(jobs), whys))
 
 
 def need(market: Market, app: MarketApp, fair_gpus: int) -> int:

@@ -5,6 +5,7 @@ beyond its gang, as the papers give everybody the least it can run on first.
 """
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 from typing import ClassVar, Final
 
@@ -41,8 +42,12 @@ class GainPolicy(ABC):
         hand_out.run(lambda sharing: fill(sharing, jobs, key))
         blank = Sharing(market, len(market.supply.gpus))
         first = [(key(j, blank.has(j), step), j) for j in jobs if (step := blank.step(j))]
-        first.sort(key=lambda f: f[0])
-        return plain_decision(market, hand_out, order_record(self.order_by, [(j, {"value": -k[1]}) for k, j in first]))
+
+        def whys() -> Iterator[tuple[MarketJob, dict[str, float]]]:
+            for k, j in sorted(first, key=lambda f: f[0]):
+                yield j, {"value": -k[1]}
+
+        return plain_decision(market, hand_out, order_record(self.order_by, len(first), whys))
 
 
 class OptimusPolicy(GainPolicy):
@@ -99,10 +104,17 @@ class DrfPolicy:
         """One round."""
         hand_out = HandOut(market, market.supply.gpus)
         hand_out.run(lambda sharing: fill_fairly(market, sharing))
-        nothing = Sharing(market, 0)
-        order = [(dominant_share(market, nothing, app), app, job) for app, job in arranged(market.apps)]
-        order.sort(key=lambda o: (o[0], o[1].arrival_ms, o[1].app_id))
-        return plain_decision(market, hand_out, order_record(self.order_by, [(j, {"value": s}) for s, _, j in order]))
+        length = sum(len(app.jobs) for app in market.apps)
+        return plain_decision(market, hand_out, order_record(self.order_by, length, lambda: _by_share(market)))
+
+
+def _by_share(market: Market) -> Iterator[tuple[MarketJob, dict[str, float]]]:
+    """All jobs, those of the app that keeps the least share first."""
+    nothing = Sharing(market, 0)
+    order = [(dominant_share(market, nothing, app), app, job) for app, job in arranged(market.apps)]
+    order.sort(key=lambda o: (o[0], o[1].arrival_ms, o[1].app_id))
+    for share, _, job in order:
+        yield job, {"value": share}
 
 
 def fill_fairly(market: Market, sharing: Sharing) -> None:

@@ -37,7 +37,7 @@ class GandivaPolicy:
         order = [(j, {"value": 1.0}) for j in running]
         waiting = sorted((j for j in jobs if not j.has_gpus), key=lambda j: -scores.get(j.job_id, 0.0))
         order += [(j, {"value": scores.get(j.job_id, 0.0)}) for j in waiting]
-        return plain_decision(market, hand_out, order_record(ORDER_BY, order))
+        return plain_decision(market, hand_out, order_record(ORDER_BY, len(order), lambda: order))
 
 
 def place_best_first(market: Market, hand_out: HandOut, waiting: list[MarketJob]) -> dict[JobId, float]:

@@ -5,15 +5,16 @@ are served first, the app with the shortest fair time before the others, and cho
 least remaining declared work, an app's whole demand before the next.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from themis_arbiter.core.later import Record
 from themis_arbiter.core.policies.base import Decision, Market, MarketJob
 from themis_arbiter.core.policies.handout import HandOut, in_order
 from themis_arbiter.core.policies.order import arranged
 from themis_arbiter.core.policies.record import order_record, plain_decision
-from themis_arbiter.core.rho import regret
+from themis_arbiter.core.rho import regrets_of
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import JobId
 
@@ -29,29 +30,24 @@ class Standing:
     urgent: frozenset[JobId]
     order: tuple[MarketJob, ...]
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> Record:
         """The order and why, as plain values."""
-        entries = [
-            (
-                j,
-                {
-                    "regret": self.regrets[j.job_id],
-                    "is_urgent": j.job_id in self.urgent,
-                    "remaining_gpu_ms": j.remaining,
-                },
-            )
-            for j in self.order
-        ]
-        return order_record(ORDER_BY, entries)
+        return order_record(ORDER_BY, len(self.order), self._whys)
+
+    def _whys(self) -> Iterator[tuple[MarketJob, Mapping[str, Any]]]:
+        for j in self.order:
+            regret, is_urgent = self.regrets[j.job_id], j.job_id in self.urgent
+            yield j, {"regret": regret, "is_urgent": is_urgent, "remaining_gpu_ms": j.remaining}
 
 
 def standing(market: Market) -> Standing:
     """Where everybody stands: urgent jobs, shortest fair time first; then all others by their app's remaining work."""
-    regrets = {j.job_id: regret(market, app, j) for app in market.apps for j in app.jobs}
-    urgent = frozenset(j for j, r in regrets.items() if r > market.settings.urgent_above)
-    by_fair_time = sorted(market.apps, key=lambda a: (a.t_independent_ms, a.app_id))
+    regrets = regrets_of(market)
+    bar = market.settings.urgent_above
+    urgent = frozenset([j for j, r in regrets.items() if r > bar])
+    by_fair_time = sorted(market.apps, key=lambda a: (a.t_independent_ms, a.app_id)) if urgent else []
     by_service = sorted(market.apps, key=lambda a: (a.remaining, a.app_id))
-    first = [j for _, j in arranged(by_fair_time) if j.job_id in urgent]
+    first = [j for _, j in arranged(by_fair_time) if j.job_id in urgent] if urgent else []
     rest = [j for _, j in arranged(by_service) if j.job_id not in urgent]
     if market.is_recall:  # for the urgent only: nobody else takes a holder's place
         rest.sort(key=lambda j: not j.has_gpus)

@@ -69,7 +69,9 @@ def in_order(order: Sequence[MarketJob]) -> Plan:
 
     def plan(sharing: Sharing) -> None:
         for _, group in groupby(order, key=_app_id):
-            jobs = tuple(group)
+            room = sharing.room
+            # Who needs more for a gang than there is gets nothing by any of the steps below.
+            jobs = [j for j in group if j.gang - len(j.held) <= room or sharing.has(j)]
             for job in jobs:
                 sharing.up_to(job, job.gang)
             for job in jobs:

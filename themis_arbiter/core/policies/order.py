@@ -5,7 +5,7 @@ grid, so at its next end the order holds again. Incumbents keep their GPUs while
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, TypeAlias
 
 from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
@@ -29,13 +29,19 @@ class OrderPolicy(ABC):
         order = self.order(market)
         hand_out = HandOut(market, market.supply.gpus)
         hand_out.run(in_order([job for job, _ in order]))
-        return plain_decision(market, hand_out, order_record(self.order_by, [(j, {"value": k[0]}) for j, k in order]))
+        return plain_decision(market, hand_out, order_record(self.order_by, len(order), lambda: whys(order)))
 
     def order(self, market: Market) -> list[tuple[MarketJob, Key]]:
         """All jobs with their keys, in the order in which they are served."""
         ranked = [(job, self.key(market, app, job), app) for app, job in arranged(market.apps)]
         ranked.sort(key=lambda r: (r[1], r[2].arrival_ms, r[2].app_id))
         return [(job, key) for job, key, _ in ranked]
+
+
+def whys(order: Iterable[tuple[MarketJob, Key]]) -> Iterator[tuple[MarketJob, dict[str, float]]]:
+    """What a record says of each job: the first number of its key."""
+    for job, key in order:
+        yield job, {"value": key[0]}
 
 
 def arranged(apps: Sequence[MarketApp]) -> list[tuple[MarketApp, MarketJob]]:

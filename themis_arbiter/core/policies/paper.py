@@ -10,6 +10,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from math import ceil
 
+from themis_arbiter.core.later import Later
 from themis_arbiter.core.policies.auctioneer import AuctionPolicy, Call
 from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
 from themis_arbiter.core.policies.order import arranged
@@ -42,7 +43,10 @@ class PaperPolicy(AuctionPolicy):
             rest_orders=tuple(leftover_orders(market, wanting, {a.app_id for a in bidders})),
             rounding=rules.rounding,
             lot=f"{market.round_no}/rounding",
-            record={"order_by": ORDER_BY, "order": [{"app_id": a.app_id, "rho": rho[a.app_id]} for a in worst_first]},
+            record={
+                "order_by": ORDER_BY,
+                "order": Later(lambda: [{"app_id": a.app_id, "rho": rho[a.app_id]} for a in worst_first]),
+            },
         )
 
     def _rho(self, market: Market, app: MarketApp) -> float:

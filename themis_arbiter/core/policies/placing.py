@@ -36,7 +36,7 @@ class Assignment:
     is_slowed: bool
 
 
-def place(market: Market, free: Collection[GpuId], shares: Shares, got: Got, choosers: Collection[JobId] = ()) -> Assignment:
+def place(market: Market, free: set[GpuId], shares: Shares, got: Got, choosers: Collection[JobId] = ()) -> Assignment:
     """Give every job its share out of `free`; `choosers` may take places from incumbents that are none."""
     best = _assign(market, free, shares, got, pin_first=None)
     if not best.is_slowed:
@@ -51,9 +51,7 @@ def place(market: Market, free: Collection[GpuId], shares: Shares, got: Got, cho
     return best
 
 
-def _assign(
-    market: Market, free: Collection[GpuId], shares: Shares, got: Got, pin_first: Collection[JobId] | None
-) -> Assignment:
+def _assign(market: Market, free: set[GpuId], shares: Shares, got: Got, pin_first: Collection[JobId] | None) -> Assignment:
     """One way of placing. `pin_first`: None, all keep what they hold; else these do, choose, and then the others keep."""
 
     def desk(stay: Mapping[JobId, tuple[GpuId, ...]]) -> "_Desk":
@@ -85,11 +83,11 @@ def _assign(
     return placed.assignment()
 
 
-def _is_settled(market: Market, free: Collection[GpuId], job: MarketJob, count: int, got: Got) -> bool:
+def _is_settled(market: Market, free: set[GpuId], job: MarketJob, count: int, got: Got) -> bool:
     """Whether the job's share is just what it holds and ends, all of it there, and nowhere would it be faster."""
-    if count != len(job.ending) or not all(g in free for g in job.ending):
+    if count != len(job.ending) or not free.issuperset(job.ending):
         return False
-    gpus = (*job.held, *got.get(job.job_id, ()), *job.ending)
+    gpus = (*job.held, *got.get(job.job_id, ()), *job.ending) if job.held or got else job.ending
     topology = market.supply.topology
     level, best = topology.locality(gpus), topology.best_locality(len(gpus))
     slowdown = market.settings.slowdowns.slowdown

@@ -11,6 +11,7 @@ wait at the highest cost. A flow through a rack does not hold a gang together, s
 machines a job stays; placing says where. Data locality is replaced by the job's own GPUs: there is no data on machines here.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -51,8 +52,12 @@ class QuincyPolicy:
 
         hand_out = HandOut(market, market.supply.gpus)
         hand_out.run(plan)
-        whys = [(j, {"value": -float(waiting_cost(market, j)), "flow": flows.get(j.job_id, 0)}) for j in jobs]
-        return plain_decision(market, hand_out, order_record(ORDER_BY, whys), work)
+
+        def whys() -> Iterator[tuple[MarketJob, dict[str, float]]]:
+            for j in jobs:
+                yield j, {"value": -float(waiting_cost(market, j)), "flow": flows.get(j.job_id, 0)}
+
+        return plain_decision(market, hand_out, order_record(ORDER_BY, len(jobs), whys), work)
 
 
 def waiting_cost(market: Market, job: MarketJob) -> int:

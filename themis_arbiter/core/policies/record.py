@@ -4,12 +4,14 @@ A policy without an auction records one in which nobody bid: all that was on off
 leftover. So every record has the same keys and its books can be checked alike (docs/reference/decision-record.md).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from themis_arbiter.core.auction.bid import Bid, Placement
 from themis_arbiter.core.auction.payment import Outcome
 from themis_arbiter.core.codec import to_plain
+from themis_arbiter.core.later import Later, Record
 from themis_arbiter.core.policies.base import Decision, Market, MarketJob
 from themis_arbiter.core.policies.handout import HandOut
 from themis_arbiter.core.types import AppId, GpuId, JobId
@@ -25,34 +27,34 @@ def hand_out_for(market: Market, outcome: Outcome) -> HandOut:
     return HandOut(market, {*outcome.withheld, *outcome.unsold}, got)
 
 
-def auction_record(
-    market: Market, bids: tuple[Bid, ...], outcome: Outcome, leftovers: Mapping[AppId, Placement]
-) -> dict[str, Any]:
+def auction_record(market: Market, bids: tuple[Bid, ...], outcome: Outcome, leftovers: Mapping[AppId, Placement]) -> Record:
     """The auction as plain values: enough to check its outcome by brute force."""
     solution = outcome.solution
     given = {g for placement in leftovers.values() for gpus in placement.values() for g in gpus}
     rho_won = {b.app_id: b.rows[w.row].rho for b, w in zip(bids, solution.wins, strict=True)}
-    return {
-        "bids": [to_plain(b) for b in bids],
-        "wins": [to_plain(w) | {"rho": rho_won[w.app_id]} for w in solution.wins],
-        "welfare": solution.welfare,
-        "bound": solution.bound,
-        "work": solution.work,
-        "has_payments": market.settings.payments,
-        "payments": [to_plain(p) for p in outcome.payments],
-        "kept": to_plain(outcome.kept),
-        "withheld": list(outcome.withheld),
-        "unsold": list(outcome.unsold),
-        "leftovers": to_plain(leftovers),
-        "unused": sorted({*outcome.withheld, *outcome.unsold} - given),
-        "apps": _apps(market),
-    }
+    return Record(
+        {
+            "bids": [to_plain(b) for b in bids],
+            "wins": [to_plain(w) | {"rho": rho_won[w.app_id]} for w in solution.wins],
+            "welfare": solution.welfare,
+            "bound": solution.bound,
+            "work": solution.work,
+            "has_payments": market.settings.payments,
+            "payments": [to_plain(p) for p in outcome.payments],
+            "kept": to_plain(outcome.kept),
+            "withheld": list(outcome.withheld),
+            "unsold": list(outcome.unsold),
+            "leftovers": to_plain(leftovers),
+            "unused": sorted({*outcome.withheld, *outcome.unsold} - given),
+            "apps": Later(lambda: _apps(market)),
+        }
+    )
 
 
 def plain_decision(market: Market, hand_out: HandOut, order: Mapping[str, Any], work: int = 0) -> Decision:
     """The decision of a policy without bids; `order` is `order_record`'s, `work` what its search took."""
     leftovers = hand_out.by_app()
-    record = {
+    record: dict[str, Any] = {
         "bids": [],
         "wins": [],
         "welfare": 0.0,
@@ -65,18 +67,19 @@ def plain_decision(market: Market, hand_out: HandOut, order: Mapping[str, Any], 
         "unsold": list(market.supply.gpus),
         "leftovers": to_plain(leftovers),
         "unused": sorted(hand_out.free),
-        "apps": _apps(market),
-        **order,
+        "apps": Later(lambda: _apps(market)),
     }
-    return Decision(wins={}, leftovers=leftovers, record=record)
+    return Decision(wins={}, leftovers=leftovers, record=Record(record, order))
 
 
-def order_record(by: str, order: Sequence[tuple[MarketJob, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Why whose turn came when: `by` says in words what the order is by, each entry has what it was for that job."""
-    return {
-        "order_by": by,
-        "order_length": len(order),
-        "order": [
+def order_record(by: str, length: int, whys: Callable[[], Iterable[tuple[MarketJob, Mapping[str, Any]]]]) -> Record:
+    """Why whose turn came when: `by` says in words what the order is by, `whys` gives each job with what it was for it.
+
+    `whys` is called when somebody reads the order, and must give the same whenever that is.
+    """
+
+    def order() -> list[dict[str, Any]]:
+        return [
             {
                 "job_id": j.job_id,
                 "app_id": j.app_id,
@@ -85,9 +88,10 @@ def order_record(by: str, order: Sequence[tuple[MarketJob, Mapping[str, Any]]]) 
                 "held": len(j.held),
                 "ending": len(j.ending),
             }
-            for j, why in order[:ORDER_RECORDED_MAX]
-        ],
-    }
+            for j, why in islice(whys(), ORDER_RECORDED_MAX)
+        ]
+
+    return Record({"order_by": by, "order_length": length, "order": Later(order)})
 
 
 def _apps(market: Market) -> list[dict[str, Any]]:
