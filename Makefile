@@ -142,6 +142,11 @@ bench: setup ## measure the lease book and, in short, replays (docs/performance.
 bench-auction: setup ## measure auctions of all sizes, beside HiGHS and CP-SAT
 	@$(BIN)/python -m tests.bench.auction $(ARGS)
 
+# Whole: hours, and what is done stays done; ARGS=--quick for minutes, ARGS='--only targets --write-docs' for the table of docs/fairness.md.
+.PHONY: figures
+figures: setup ## compute the paper's figures and the table of targets anew
+	@$(BIN)/python -m tests.figures $(ARGS)
+
 # --- running --------------------------------------------------------------------------------------------------------
 
 .PHONY: run
