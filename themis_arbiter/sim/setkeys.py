@@ -14,7 +14,9 @@ from themis_arbiter.sim.plain_numbers import finite, whole
 from themis_arbiter.sim.trace import TraceError
 
 OWN_FLAGS: Final = frozenset({"policy", "lease_ms", "restart_cost_ms", "rho_floor_ms", "slowdowns", "paper"})
-LIVE_ONLY: Final = frozenset({"queues", "users", "share_by", "on_lease_end", "observe_only", "recovery_grace_ms", "is_first_start_free"})
+LIVE_ONLY: Final = frozenset(
+    {"queues", "users", "share_by", "on_lease_end", "observe_only", "recovery_grace_ms", "is_first_start_free"}
+)
 
 GPU_SECONDS: Final = frozenset({"first_queue_max"})  # fields that hold GPU-ms
 
