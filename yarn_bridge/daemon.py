@@ -1,7 +1,8 @@
 """`python -m yarn_bridge.daemon --gateway-dir DIR --arbiter HOST:PORT`: one session after the other, until it is told to stop.
 
 The bridge holds no state: killing it at any moment loses nothing, and it may be started before or after the
-ResourceManager and the arbiter. Where several arbiters are named (leader and standbys), they are tried in turn.
+ResourceManager and the arbiter. Where several arbiters are named (leader and standbys), they are tried in turn, and the one
+that a standby says is leading comes next where it is among the named.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from yarn_bridge.wire import Teller
 
 BACKOFF_S_MIN: Final = 0.2
 BACKOFF_S_MAX: Final = 5.0
+SEARCH_S_MAX: Final = 1.0  # between two rounds of all arbiters, where there are several: one of them leads again soon
 GOOD_SESSION_S: Final = 5.0  # after so long the next try comes soon again
 STOP_S: Final = 2.5  # after which stopping is over, whatever still runs
 ARBITERS_MAX: Final = 16
@@ -37,13 +39,13 @@ _log = logging.getLogger(__name__)
 class Backoff:
     """How long to wait before the next try: doubled each time, less a random part so that many do not come at once."""
 
-    def __init__(self, seed: int) -> None:
-        self._chance = random.Random(f"{seed}/backoff")
+    def __init__(self, seed: int, most_s: float = BACKOFF_S_MAX) -> None:
+        self._chance, self._most_s = random.Random(f"{seed}/backoff"), most_s
         self._next_s = BACKOFF_S_MIN
 
     def delay_s(self) -> float:
         """Seconds to wait now, between half of the step and all of it."""
-        step_s, self._next_s = self._next_s, min(self._next_s * 2, BACKOFF_S_MAX)
+        step_s, self._next_s = self._next_s, min(self._next_s * 2, self._most_s)
         return step_s * self._chance.uniform(0.5, 1.0)
 
     def reset(self) -> None:
@@ -68,18 +70,21 @@ class Bridge:
     ) -> None:
         self._gateway_dir, self._credentials = gateway_dir, credentials
         self._arbiters = parse_arbiters(arbiters)
-        self._backoff = Backoff(seed)
+        self._backoff = Backoff(seed, SEARCH_S_MAX if len(self._arbiters) > 1 else BACKOFF_S_MAX)
         self._teller = Teller(_log)
         self._stop = threading.Event()
         self._relay: Relay | None = None
 
     def run(self) -> None:
         """Relay until `stop`. Errors: InsecureGatewayError, which only a person can put right."""
-        tries = 0
+        place, tried = 0, 0  # in this round of all arbiters
         while not self._stop.is_set():
-            self._session(self._arbiters[tries % len(self._arbiters)])
-            tries += 1
-            self._stop.wait(self._backoff.delay_s())
+            leader = self._session(self._arbiters[place])
+            place = self._arbiters.index(leader) if leader in self._arbiters else (place + 1) % len(self._arbiters)
+            tried += 1
+            if tried >= len(self._arbiters):
+                tried = 0
+                self._stop.wait(self._backoff.delay_s())
 
     def stop(self) -> None:
         """Let `run` return soon. Any thread may call this, more than once."""
@@ -88,12 +93,13 @@ class Bridge:
         if relay is not None:
             relay.end("the bridge is stopping")
 
-    def _session(self, arbiter: str) -> None:
+    def _session(self, arbiter: str) -> str:
+        """One session; returns who leads, where the arbiter said so."""
         try:
             address = read_gateway_file(self._gateway_dir)
         except GatewayError as err:
             self._teller.tell(type(err).__name__, f"waiting for the plugin: {err}")
-            return
+            return ""
         began_s = time.monotonic()
         with self._open(address, arbiter) as relay:
             reason = relay.run()
@@ -102,6 +108,7 @@ class Bridge:
             self._backoff.reset()
         if not self._stop.is_set():
             self._teller.tell("session", f"session with {arbiter} over: {reason}; trying again")
+        return relay.leader
 
     @contextlib.contextmanager
     def _open(self, address: GatewayAddress, arbiter: str) -> Iterator[Relay]:

@@ -23,6 +23,7 @@ from yarn_bridge.gateway import Gateway, GatewayError
 from yarn_bridge.wire import MESSAGE_BYTES_MAX, Teller, WireError, check_size, parse, parse_report, to_json
 
 PROTOCOL: Final = 1
+LEADER_KEY: Final = "themis-leader"  # of the metadata in which an arbiter that stands by says who leads
 WAIT_MS: Final = 250  # of one call for changes: how late the arbiter hears that an update was applied, where nothing changed
 OUTGOING_MAX: Final = 64  # messages that wait for the arbiter
 OUTGOING_S: Final = 10.0  # how long one of them waits before the session counts as stuck
@@ -70,6 +71,7 @@ class Relay:
         self._over = threading.Event()
         self._lock = threading.Lock()
         self._reason = ""
+        self.leader = ""  # where a standby said that the leader is
         self.is_attached = False  # the arbiter has answered: what came before was no futile try
 
     def run(self) -> str:
@@ -169,6 +171,7 @@ class Relay:
                     self._teller.tell("kind", "the arbiter sent a message of a kind that this bridge does not know")
             self.end("the arbiter ended the stream")
         except grpc.RpcError as err:
+            self.leader = _leader(err)
             self.end(_status(err))
         except (GatewayError, WireError) as err:
             self.end(str(err))
@@ -212,6 +215,12 @@ def _is_news(report: pb.Report, told: pb.Report) -> bool:
         or report.containers
         or lease_position != (told.lease_epoch, told.lease_seq)
     )
+
+
+def _leader(err: grpc.RpcError) -> str:
+    trailing = getattr(err, "trailing_metadata", None)
+    pairs = trailing() if trailing is not None else None
+    return next((str(value) for key, value in pairs or () if key == LEADER_KEY), "")
 
 
 def _status(err: grpc.RpcError) -> str:

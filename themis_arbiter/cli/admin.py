@@ -14,8 +14,10 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from themis_arbiter.adapters.grpc.admin import STEP_DOWN
 from themis_arbiter.adapters.sqlite_store import EPOCH_MAX, SqliteStore
-from themis_arbiter.cli.arbiter_client import connected
+from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
+from themis_arbiter.cli.arbiter_client import Where, connected
 from themis_arbiter.cli.failures import NotSo, WrongUse
 from themis_arbiter.cli.options import ARBITER_OPTION, JSON_OPTION, configured
 from themis_arbiter.cli.tables import AUDIT_COLUMNS, audit_rows, print_table
@@ -24,8 +26,10 @@ from themis_arbiter.gen.themis.v1 import admin_pb2
 from themis_arbiter.obs.labels import visible
 from themis_arbiter.obs.logs import AUDIT, configure_logging, log_event
 from themis_arbiter.ports import StoreError
+from themis_arbiter.server.candidacy import place_of
+from themis_arbiter.server.config import ServerConfig
 from themis_arbiter.server.documents import document, dumps
-from themis_arbiter.server.values import Address, Origin, ValueProblem, store
+from themis_arbiter.server.values import Origin, StoreAddress, ValueProblem, store
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -106,11 +110,18 @@ def observe_only(state: str, **options: Any) -> None:
     _act(AdminVerb.OBSERVE_ONLY, does, value=1.0 if state == "on" else 0.0, **options)
 
 
+@admin.command("step-down", short_help="Let a standby lead.")
+@_acts
+def step_down(**options: Any) -> None:
+    """Let a standby lead in place of this arbiter, which stands by then. Leases and containers stay as they are."""
+    _act(STEP_DOWN, "let a standby lead in its place", **options)
+
+
 @admin.command(short_help="List what admins asked for.")
 @click.option("--limit", default=50, show_default=True, type=click.IntRange(1, AUDIT_MAX), help="So many, the newest first.")
 @ARBITER_OPTION
 @JSON_OPTION
-def audit(limit: int, arbiter: Address, as_json: bool) -> None:
+def audit(limit: int, arbiter: Where, as_json: bool) -> None:
     """List what admins asked of this arbiter since it started, and what came of it."""
     with connected(arbiter) as client:
         reply = client.audit(limit)
@@ -126,21 +137,22 @@ def audit(limit: int, arbiter: Address, as_json: bool) -> None:
 @click.option(
     "--config", "config_file", type=click.Path(path_type=Path), help="The arbiter's TOML file, which names the store."
 )
-@click.option("--store", "store_text", metavar="sqlite:PATH", help="The store itself.")
+@click.option("--store", "store_text", metavar="STORE", help="The store itself, as the setting `store` names it.")
 @click.option("--to", "to_epoch", metavar="N", type=click.IntRange(1, EPOCH_MAX), help="New epoch. [default: one more]")
 @_YES
 @JSON_OPTION
 def reset_epoch(config_file: Path | None, store_text: str | None, to_epoch: int | None, is_sure: bool, as_json: bool) -> None:
-    """Raise a store's epoch while no arbiter runs on it.
+    """Raise a store's epoch: of a file while no arbiter runs on it, in ZooKeeper at any time (who leads then does so anew).
 
     For a store that came back from a backup: the ResourceManager's plugin refuses an arbiter whose epoch is below
     one that it has seen. An epoch is never lowered.
     """
-    path = _store_path(config_file, store_text)
-    _confirm("raise the epoch of " + str(path) + (f" to {to_epoch}" if to_epoch is not None else " by one"), is_sure=is_sure)
+    address, config = _store_address(config_file, store_text)
+    path = str(address.path or address)
+    _confirm("raise the epoch of " + path + (f" to {to_epoch}" if to_epoch is not None else " by one"), is_sure=is_sure)
     configure_logging()
     try:
-        opened = SqliteStore(path)
+        opened = SqliteStore(address.path) if address.path else ZooKeeperStore(place_of(address, config.zookeeper))
         try:
             before, after = opened.raise_epoch(to_epoch)
         finally:
@@ -151,39 +163,39 @@ def reset_epoch(config_file: Path | None, store_text: str | None, to_epoch: int 
     text = f"the epoch of {path} is {after} instead of {before}; the next arbiter on it takes {after + 1}"
     _audit_line(path, is_done=True, text=text)
     if as_json:
-        click.echo(dumps({"is_done": True, "text": text, "store": str(path), "epoch_before": before, "epoch": after}, indent=2))
+        click.echo(dumps({"is_done": True, "text": text, "store": path, "epoch_before": before, "epoch": after}, indent=2))
     else:
         click.echo(visible(text))
 
 
-def _store_path(config_file: Path | None, store_text: str | None) -> Path:
-    """The store's file. Errors: WrongUse."""
+def _store_address(config_file: Path | None, store_text: str | None) -> tuple[StoreAddress, ServerConfig]:
+    """Where the store is, and the settings that it is opened with. Errors: WrongUse."""
     if (config_file is None) == (store_text is None):
         raise WrongUse("reset-epoch: name the store: --config FILE or --store sqlite:PATH, one of them")
+    config = configured(config_file, {})
+    address = config.store
     if store_text is not None:
         try:
-            path = store(store_text, Origin(Path.cwd())).path
+            address = store(store_text, Origin(Path.cwd()))
         except ValueProblem as problem:
             raise WrongUse(f"--store: {problem}") from None
-    else:
-        path = configured(config_file, {}).store.path
-    if path is None:
+    if address.kind == "memory":
         raise WrongUse("a store in memory has no epoch that outlives its arbiter; name one with sqlite:PATH")
-    if not path.is_file():
-        raise WrongUse(f"{visible(str(path))}: there is no store; name the file that the arbiter keeps its leases in")
-    return path
+    if address.path is not None and not address.path.is_file():
+        raise WrongUse(f"{visible(str(address.path))}: there is no store; name the file that the arbiter keeps its leases in")
+    return address, config
 
 
-def _audit_line(path: Path, *, is_done: bool, text: str) -> None:
-    fields = {"actor": _actor(), "verb": "reset-epoch", "target": str(path), "is_done": is_done, "text": text}
+def _audit_line(path: str, *, is_done: bool, text: str) -> None:
+    fields = {"actor": _actor(), "verb": "reset-epoch", "target": path, "is_done": is_done, "text": text}
     log_event(logging.getLogger(AUDIT), logging.INFO, "admin request", **fields)
 
 
 def _act(
-    verb: AdminVerb,
+    verb: str,
     does: str,
     *,
-    arbiter: Address,
+    arbiter: Where,
     is_sure: bool,
     as_json: bool,
     request_id: str | None,
@@ -192,12 +204,12 @@ def _act(
 ) -> None:
     """Confirm, have the arbiter do it, and tell what it answered. Errors: NotSo with its text where it refused."""
     _confirm(f"{does}, at the arbiter {arbiter}", is_sure=is_sure)
-    request = admin_pb2.ActRequest(verb=verb.value, value=value, actor=_actor())
+    request = admin_pb2.ActRequest(verb=str(verb), value=value, actor=_actor())
     with connected(arbiter) as client:
         request_id = request_id if request_id is not None else uuid.uuid4().hex
         reply = client.act(request, target=target, request_id=request_id)
     if as_json:
-        told = {"request_id": request_id, "verb": verb.value, "target": target, "value": value}
+        told = {"request_id": request_id, "verb": str(verb), "target": target, "value": value}
         click.echo(dumps({**document(reply), **told}, indent=2))
     elif reply.is_done:
         click.echo(visible(reply.text))

@@ -1,8 +1,9 @@
 """The command line's side of AdminService: every call has a deadline, and what goes wrong is one line to act on."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, Final, TypeVar
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias, TypeVar
 
 import grpc
 
@@ -14,10 +15,26 @@ from themis_arbiter.server.values import Address
 CALL_S_MAX: Final = 10.0
 MESSAGE_BYTES_MAX: Final = 64 * 1024 * 1024
 DETAILS_LENGTH_MAX: Final = 300
+LOOK_S_MAX: Final = 3.0  # that one of several arbiters may take to say whether it leads
+STORIES_LENGTH_MAX: Final = 1_000
+STANDS_BY: Final = "this arbiter "  # how an arbiter begins that does not lead, and says why
 CHANNEL_OPTIONS: Final[list[tuple[str, Any]]] = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
     ("grpc.enable_http_proxy", 0),  # an arbiter is never behind the web's proxy
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Arbiters:
+    """Several arbiters, of which one leads."""
+
+    addresses: tuple[Address, ...]
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.addresses))
+
+
+Where: TypeAlias = Address | Arbiters
 
 RequestT = TypeVar("RequestT")
 ReplyT = TypeVar("ReplyT")
@@ -74,6 +91,8 @@ class ArbiterClient:
 
     def _story(self, code: grpc.StatusCode | None, details: str, advice: str) -> str:
         match code:
+            case grpc.StatusCode.UNAVAILABLE if STANDS_BY in details:
+                return f"{self._address}: {details}; name the one that leads, or all with commas between: --arbiter"
             case grpc.StatusCode.UNAVAILABLE:
                 return (
                     f"no arbiter answers at {self._address} ({details}); "
@@ -93,13 +112,34 @@ class ArbiterClient:
 
 
 @contextmanager
-def connected(address: Address, deadline_s: float = CALL_S_MAX) -> Iterator[ArbiterClient]:
-    """A client for the length of a `with`; connecting happens at the first call."""
+def connected(where: Where, deadline_s: float = CALL_S_MAX) -> Iterator[ArbiterClient]:
+    """A client for the length of a `with`; connecting happens at the first call. Of several arbiters it is the leader's.
+
+    Errors: NotSo where there are several and none of them leads.
+    """
+    with ExitStack() as stack:
+        if isinstance(where, Address):
+            yield _client(stack, where, deadline_s)
+            return
+        stories: list[str] = []
+        for address in where.addresses:
+            client = _client(stack, address, min(deadline_s, LOOK_S_MAX))
+            try:
+                status = client.status()
+            except NotSo as problem:
+                stories.append(str(problem))
+                continue
+            if status.is_leader:
+                yield _client(stack, address, deadline_s)
+                return
+            stories.append(f"{address} stands by")
+        raise NotSo(f"none of {where} leads: {'; '.join(stories)}"[:STORIES_LENGTH_MAX])
+
+
+def _client(stack: ExitStack, address: Address, deadline_s: float) -> ArbiterClient:
     channel = grpc.insecure_channel(str(address), options=CHANNEL_OPTIONS)
-    try:
-        yield ArbiterClient(admin_pb2_grpc.AdminServiceStub(channel), address, deadline_s)
-    finally:
-        channel.close()
+    stack.callback(channel.close)
+    return ArbiterClient(admin_pb2_grpc.AdminServiceStub(channel), address, deadline_s)
 
 
 def _utf8(name: str) -> str:

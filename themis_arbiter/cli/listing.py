@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import click
 from google.protobuf.message import Message
 
-from themis_arbiter.cli.arbiter_client import connected
+from themis_arbiter.cli.arbiter_client import Where, connected
 from themis_arbiter.cli.failures import NotSo
 from themis_arbiter.cli.options import ARBITER_OPTION, JSON_OPTION
 from themis_arbiter.cli.tables import (
@@ -21,7 +21,6 @@ from themis_arbiter.cli.tables import (
 )
 from themis_arbiter.obs.labels import visible
 from themis_arbiter.server.documents import document, dumps
-from themis_arbiter.server.values import Address
 
 ROUNDS_MAX = 1_000
 
@@ -30,7 +29,7 @@ ROUNDS_MAX = 1_000
 @click.option("--all", "include_ended", is_flag=True, help="Ended apps too.")
 @ARBITER_OPTION
 @JSON_OPTION
-def apps(include_ended: bool, arbiter: Address, as_json: bool) -> None:
+def apps(include_ended: bool, arbiter: Where, as_json: bool) -> None:
     """List apps: rho, GPUs by node, work, leases.
 
     RHO is of the time so far, FORECAST at the app's end as things are now. Work is in GPU-seconds; ~ marks work that
@@ -45,7 +44,7 @@ def apps(include_ended: bool, arbiter: Address, as_json: bool) -> None:
 @click.option("--app", "app_id", default="", metavar="APP", help="Only this app's.")
 @ARBITER_OPTION
 @JSON_OPTION
-def leases(app_id: str, arbiter: Address, as_json: bool) -> None:
+def leases(app_id: str, arbiter: Where, as_json: bool) -> None:
     """List leases and the time each has left."""
     with connected(arbiter) as client:
         reply = client.leases(app_id)
@@ -58,7 +57,7 @@ def leases(app_id: str, arbiter: Address, as_json: bool) -> None:
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, ROUNDS_MAX), help="So many, the newest first.")
 @ARBITER_OPTION
 @JSON_OPTION
-def rounds(limit: int, arbiter: Address, as_json: bool) -> None:
+def rounds(limit: int, arbiter: Where, as_json: bool) -> None:
     """List auction rounds: offers, bids, winners."""
     with connected(arbiter) as client:
         reply = client.rounds(limit)
@@ -68,7 +67,7 @@ def rounds(limit: int, arbiter: Address, as_json: bool) -> None:
 @click.command()
 @ARBITER_OPTION
 @JSON_OPTION
-def nodes(arbiter: Address, as_json: bool) -> None:
+def nodes(arbiter: Where, as_json: bool) -> None:
     """List nodes and their GPUs."""
     with connected(arbiter) as client:
         reply = client.nodes()
@@ -79,7 +78,7 @@ def nodes(arbiter: Address, as_json: bool) -> None:
 @click.argument("app")
 @ARBITER_OPTION
 @JSON_OPTION
-def explain(app: str, arbiter: Address, as_json: bool) -> None:
+def explain(app: str, arbiter: Where, as_json: bool) -> None:
     """Say why APP holds what it holds."""
     with connected(arbiter) as client:
         reply = client.explain(app)

@@ -7,10 +7,11 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from themis_arbiter.cli.arbiter_client import Arbiters, Where
 from themis_arbiter.cli.failures import WrongUse
 from themis_arbiter.obs.labels import visible
 from themis_arbiter.server.config import SETTINGS, ConfigError, ServerConfig, Setting, load_config
-from themis_arbiter.server.values import Address, Origin, ValueProblem, address
+from themis_arbiter.server.values import Origin, ValueProblem, addresses
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -18,15 +19,15 @@ DEFAULT_ARBITER: Final = "127.0.0.1:7650"
 JSON_OPTION: Final = click.option("--json", "as_json", is_flag=True, help="One JSON document on stdout.")
 
 
-def parse_arbiter(_context: click.Context, _parameter: click.Parameter, value: str) -> Address:
-    """HOST:PORT of an arbiter that can be called."""
+def parse_arbiter(_context: click.Context, _parameter: click.Parameter, value: str) -> Where:
+    """HOST:PORT of an arbiter that can be called, or several with commas between."""
     try:
-        parsed = address(value, Origin(Path()))
+        parsed = addresses(value, Origin(Path()))
     except ValueProblem as problem:
         raise WrongUse(f"--arbiter: {problem}") from None
-    if parsed.port == 0:
+    if any(one.port == 0 for one in parsed):
         raise WrongUse(f"--arbiter: {value} has port 0, which nobody listens on; write the port that the arbiter told")
-    return parsed
+    return parsed[0] if len(parsed) == 1 else Arbiters(parsed)
 
 
 ARBITER_OPTION: Final = click.option(
@@ -36,7 +37,7 @@ ARBITER_OPTION: Final = click.option(
     show_default=True,
     metavar="HOST:PORT",
     callback=parse_arbiter,
-    help="The arbiter to ask (or THEMIS_ARBITER).",
+    help="The arbiter to ask, or all with commas between (or THEMIS_ARBITER).",
 )
 
 CONFIG_OPTION: Final = click.option(

@@ -44,7 +44,7 @@ def bridge(config_file: Path | None, **flags: Any) -> None:
     configure_logging(config.log_format, config.log_level)
     from yarn_bridge import daemon
 
-    raise SystemExit(daemon.run(config.bridge.gateway_dir, str(config.bridge.arbiter)))
+    raise SystemExit(daemon.run(config.bridge.gateway_dir, ",".join(map(str, config.bridge.arbiters))))
 
 
 @click.command("check-config")

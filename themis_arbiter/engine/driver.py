@@ -11,6 +11,7 @@ The driver knows no threads and no time of its own: the live loop and the simula
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar, assert_never
 
 from themis_arbiter.core.effects import (
@@ -59,11 +60,20 @@ class Stepping(Protocol):
 ArbiterT = TypeVar("ArbiterT", bound=Stepping)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence:
+    """When to stop: `why_not` says why the arbiter may not act now ("": it may); `on_stale_epoch` is told that it stopped."""
+
+    on_stale_epoch: Callable[[str], None] | None = None
+    why_not: Callable[[], str] | None = None
+
+
 class Driver(Generic[ArbiterT]):
     """Performs what the arbiter decides. One thread at a time may call it.
 
-    `on_stale_epoch` is called once, when a commit found that another arbiter leads: from then on nothing more reaches
-    the world, and `handle` does nothing. A driver that was fenced never comes back; a new term takes a new one.
+    It is fenced when a commit finds that another arbiter leads, and when `fence.why_not`, which is asked before each deed, says
+    why this one may not act any more: `fence.on_stale_epoch` is called once, nothing more reaches the world, and `handle`
+    does nothing. A driver that was fenced never comes back; a new term takes a new one.
     """
 
     def __init__(
@@ -76,7 +86,7 @@ class Driver(Generic[ArbiterT]):
         timers: Timers,
         clock: Clock,
         observers: Iterable[Observer] = (),
-        on_stale_epoch: Callable[[str], None] | None = None,
+        fence: Fence | None = None,
     ) -> None:
         self.arbiter: Final = arbiter
         self.journal: Final = journal
@@ -85,7 +95,8 @@ class Driver(Generic[ArbiterT]):
         self._why_fenced = ""
         self._store, self._rm, self._timers, self._clock = store, rm, timers, clock
         self._observers = tuple(observers)
-        self._on_stale_epoch = on_stale_epoch
+        fence = fence if fence is not None else Fence()
+        self._on_stale_epoch, self._why_not = fence.on_stale_epoch, fence.why_not
         self._last_ms: Millis = 0
         self._epoch: Epoch = 0
 
@@ -166,6 +177,9 @@ class Driver(Generic[ArbiterT]):
         return follow_ups
 
     def _perform(self, effect: Effect) -> Event | None:
+        if self._why_not is not None and (why := self._why_not()):
+            self._fence(why)
+            return None
         match effect:
             case PersistLeases(batch=batch):
                 return self._commit(batch)

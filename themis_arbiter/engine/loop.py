@@ -14,7 +14,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from themis_arbiter.core.events import Event, Woke
-from themis_arbiter.core.types import Millis
+from themis_arbiter.core.types import Epoch, Millis
 from themis_arbiter.engine.driver import ArbiterT, Driver
 from themis_arbiter.engine.timers import TimerTable
 from themis_arbiter.ports import Clock
@@ -42,6 +42,15 @@ class QueueFull(EngineError):
 
 class EngineStopped(EngineError):
     """The engine is not running."""
+
+
+class NotLeading(EngineStopped):
+    """This arbiter stands by. `leader` is where the one that leads can be called ("": nobody known to), `epoch` its epoch."""
+
+    def __init__(self, text: str, *, leader: str = "", epoch: Epoch = 0) -> None:
+        super().__init__(text)
+        self.leader: Final = leader
+        self.epoch: Final = epoch
 
 
 class CallTimeout(EngineError):

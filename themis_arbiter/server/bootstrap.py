@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final, TypeVar
 
@@ -31,29 +31,29 @@ from themis_arbiter.adapters.memory_store import MemoryStore
 from themis_arbiter.adapters.sqlite_store import SqliteStore
 from themis_arbiter.core import explain, views_of
 from themis_arbiter.core.auction.solver import prepare
-from themis_arbiter.core.effects import Effect, RoundClosed
 from themis_arbiter.core.events import EpochAcquired, Event
 from themis_arbiter.core.machine import Arbiter
-from themis_arbiter.core.settings import Settings
-from themis_arbiter.core.types import AppId, JobId, Millis
+from themis_arbiter.core.types import AppId, Epoch, JobId, Millis
 from themis_arbiter.core.views import AppView, NodeState
-from themis_arbiter.engine.driver import Driver
-from themis_arbiter.engine.loop import EngineError, EngineLoop
-from themis_arbiter.engine.recovery import take_over
-from themis_arbiter.engine.timers import TimerTable
+from themis_arbiter.engine.driver import Fence
+from themis_arbiter.engine.loop import EngineError, NotLeading
 from themis_arbiter.obs.logs import AUDIT, log_event
 from themis_arbiter.obs.metrics import MetricsObserver, new_registry, scrape_text
 from themis_arbiter.obs.snapshot import Snapshot, SnapshotUnavailableError
 from themis_arbiter.ports import Clock, Journal, LeaseStore, ResourceManager, StoreError
+from themis_arbiter.server.candidacy import Candidacy, place_of
 from themis_arbiter.server.config import ServerConfig
 from themis_arbiter.server.documents import dumps
 from themis_arbiter.server.http import HttpPort, HttpPortError
 from themis_arbiter.server.journals import LimitedJournal, open_journal, remove_old
 from themis_arbiter.server.local_admin import LocalAdmin
+from themis_arbiter.server.term import Seat, Term, TimedArbiter
 from themis_arbiter.server.values import Address, StoreAddress
 
 SCRAPE_S_MAX: Final = 1.0  # that a scrape waits for the engine; then it shows the last state
 STOP_ENGINE_S_MAX: Final = 1.0
+STAND_DOWN_S_MAX: Final = 15.0  # that a term's end waits for a step: a commit that ZooKeeper does not answer takes some seconds
+ZOOKEEPER: Final = "zookeeper"  # a store's kind
 AUCTION_POLICIES: Final = ("themis", "paper")
 LINGER_S_MAX: Final = 0.5  # that the process waits for threads that should have ended
 
@@ -103,50 +103,40 @@ def make_admin(
     audit: AuditTrail,
     *,
     notes: Callable[[AppId], tuple[str, ...]] = no_notes,
+    step_down: Callable[[], str] | None = None,
 ) -> AdminService:
     """The admin service of an arbiter; `audit` has to be among its driver's observers."""
-    about = About(version=__version__, http_address=str(http_address))
+    about = About(version=__version__, http_address=str(http_address), step_down=step_down)
     return AdminService(engine, VIEWS, clock, config.settings, about, notes=notes, audit=audit)
 
 
-class TimedArbiter(Arbiter):
-    """An arbiter that tells how long the steps took that closed a round. The core itself has no clock."""
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """The process is to end."""
 
-    def __init__(self, settings: Settings, tell_seconds: Callable[[float], None]) -> None:
-        super().__init__(settings)
-        self._tell_seconds = tell_seconds
-
-    def step(self, event: Event) -> tuple[Effect, ...]:
-        """Take one event."""
-        started_ns = time.perf_counter_ns()
-        effects = super().step(event)
-        if any(isinstance(effect, RoundClosed) for effect in effects):
-            self._tell_seconds((time.perf_counter_ns() - started_ns) / 1e9)
-        return effects
+    reason: str
 
 
-class _Seat:
-    """Where services find the engine: they are made before it, because its driver acts through them."""
+@dataclass(frozen=True, slots=True)
+class _Elected:
+    """This arbiter leads, as the node `candidate`."""
 
-    def __init__(self) -> None:
-        self.loop: EngineLoop[Arbiter] | None = None
+    candidate: str
 
-    def submit(self, make: Callable[[Millis], Event]) -> None:
-        self._loop().submit(make)
 
-    def call(self, fn: Callable[[Arbiter], ViewT]) -> ViewT:
-        return self._loop().call(fn)
+@dataclass(frozen=True, slots=True)
+class _Over:
+    """The term is to end."""
 
-    def _loop(self) -> EngineLoop[Arbiter]:
-        if self.loop is None:
-            raise EngineError("the engine has not started yet")
-        return self.loop
+    reason: str
 
 
 class Server:
     """One arbiter with its ports. `start`, then `wait` for a reason to end, then `stop`; each is called once.
 
-    Without `rm` it acts on the ResourceManager whose bridge attaches over gRPC.
+    Without `rm` it acts on the ResourceManager whose bridge attaches over gRPC. With `kept` (a store of its own, and a journal)
+    it leads from its start to its end; with `candidacy` while it is elected, and stands by else. What happens comes through
+    one queue to the thread that waits, so that terms begin and end one after the other.
     """
 
     def __init__(
@@ -154,40 +144,36 @@ class Server:
         config: ServerConfig,
         *,
         clock: Clock,
-        store: LeaseStore,
-        journal: Journal,
         http: HttpPort,
+        kept: tuple[LeaseStore, Journal] | None = None,
+        candidacy: Candidacy | None = None,
         rm: ResourceManager | None = None,
     ) -> None:
-        self._config, self._clock, self._store, self._journal, self._http = config, clock, store, journal, http
+        assert (kept is None) != (candidacy is None), "a store of its own, or an election"
+        self._config, self._clock, self._http, self._kept, self._candidacy = config, clock, http, kept, candidacy
         # A SimpleQueue, because signal handlers may put to it at any moment.
-        self._reasons: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._posts: queue.SimpleQueue[_Ending | _Elected | _Over] = queue.SimpleQueue()
         self._failed = ""
-        self._seat = _Seat()
+        self._term: Term | None = None
+        self._seat = Seat(candidacy.standing_by if candidacy else lambda: EngineError("the engine has not started yet"))
         self.metrics: Final = MetricsObserver(self._snapshot)
         self.registry: Final[CollectorRegistry] = new_registry(self.metrics)
+        why_not = candidacy.why_not if candidacy else None
         # Where the ResourceManager is in this process a bridge would be a second one.
-        cluster = None
-        if rm is None:
-            rm = cluster = ClusterService(self._seat, clock)
-        audit = AuditTrail(logging.getLogger(AUDIT))
-        self._admin = make_admin(self._seat, clock, config, http.address, audit, notes=cluster.notes if cluster else no_notes)
+        self._cluster = ClusterService(self._seat, clock, why_not=why_not) if rm is None else None
+        self._rm: ResourceManager = rm if rm is not None else self._cluster  # type: ignore[assignment]
+        self._audit = AuditTrail(logging.getLogger(AUDIT))
+        self._admin = make_admin(
+            self._seat,
+            clock,
+            config,
+            http.address,
+            self._audit,
+            notes=self._cluster.notes if self._cluster else no_notes,
+            step_down=candidacy.step_down if candidacy else None,
+        )
         agent = AgentService(self._seat, VIEWS, clock)
-        self._grpc = GrpcServer(str(config.grpc_address), cluster=cluster, admin=self._admin, agent=agent)
-        timers = TimerTable()
-        driver: Driver[Arbiter] = Driver(
-            TimedArbiter(config.settings, self.metrics.time_step),
-            store=store,
-            rm=rm,
-            journal=journal,
-            timers=timers,
-            clock=clock,
-            observers=(self.metrics, audit),
-            on_stale_epoch=self._fail,
-        )
-        self._loop: EngineLoop[Arbiter] = EngineLoop(
-            driver, clock, timers, on_failure=lambda error: self._fail(f"the engine failed: {error}")
-        )
+        self._grpc = GrpcServer(str(config.grpc_address), cluster=self._cluster, admin=self._admin, agent=agent)
         self.grpc_address = config.grpc_address
 
     @property
@@ -196,40 +182,71 @@ class Server:
         return self._http.address
 
     def start(self) -> dict[str, Any]:
-        """Listen, take leadership and run; returns what the ready line tells. Errors: StartError, nothing is left on."""
+        """Listen, and lead or stand for election; returns what the ready line tells. Errors: StartError, nothing is left on."""
+        first = None
         try:
-            self._seat.loop = self._loop
             port = self._grpc.start()
             self.grpc_address = Address(self._config.grpc_address.host, port)
-            first = take_over(self._store, self._clock)
-            self._loop.start()
-            self._loop.submit(lambda now_ms: replace(first, at_ms=now_ms))
-            self._loop.call(lambda _arbiter: None)  # answered after the first step: from here on it leads
+            if self._kept is not None:
+                first = self._begin(*self._kept)
             self._http.start(admin=LocalAdmin(self._admin), metrics=lambda: scrape_text(self.registry), health=self.health)
-            self._grpc.set_ready(True)
         except OSError as error:
-            self._discard_journal()
-            self.stop()
+            self._give_up_start()
             raise StartError(f"grpc_address {self._config.grpc_address}: {error}; choose another") from error
         except (StoreError, EngineError) as error:
-            self._discard_journal()
-            self.stop()
+            self._give_up_start()
             raise StartError(self._failed or f"store {self._config.store}: {error}") from error
-        if self._config.journal is not None:
-            remove_old(self._config.journal.folder, keep=self._config.journal.files_max)
+        if self._candidacy is not None:
+            self._candidacy.start(
+                self.grpc_address,
+                self.http_address,
+                on_lead=lambda candidate: self._posts.put(_Elected(candidate)),
+                on_stand_down=lambda reason: self._posts.put(_Over(reason)),
+            )
         return self._story_of_start(first)
 
-    def _discard_journal(self) -> None:
-        if isinstance(self._journal, LimitedJournal):
-            self._journal.discard()
+    def _begin(self, store: LeaseStore, journal: Journal) -> EpochAcquired:
+        """Begin a term. Errors: StoreError, EngineError; the term is then still there, to be ended."""
+        term = self._term = Term(
+            TimedArbiter(self._config.settings, self.metrics.time_step),
+            self._clock,
+            store=store,
+            journal=journal,
+            rm=self._rm,
+            observers=(self.metrics, self._audit),
+            fence=self._fence(),
+            on_failed=self._fail,
+        )
+        self._seat.loop = term.loop
+        first = term.begin()
+        self._grpc.set_ready(True)
+        if self._config.journal is not None:
+            remove_old(self._config.journal.folder, keep=self._config.journal.files_max)
+        return first
 
-    def _story_of_start(self, first: EpochAcquired) -> dict[str, Any]:
+    def _fence(self) -> Fence:
+        if self._candidacy is None:
+            return Fence(on_stale_epoch=self._fail)
+        return Fence(on_stale_epoch=lambda reason: self._posts.put(_Over(reason)), why_not=self._candidacy.why_not)
+
+    def _give_up_start(self) -> None:
+        if self._term is not None:
+            self._term.discard_journal()
+        elif self._kept is not None:
+            store, journal = self._kept
+            if isinstance(journal, LimitedJournal):
+                journal.discard()
+            store.close()
+        self.stop()
+
+    def _story_of_start(self, first: EpochAcquired | None) -> dict[str, Any]:
         return {
             "event": "ready",
             "version": __version__,
             "pid": os.getpid(),
-            "epoch": first.epoch,
-            "leases": len(first.leases),
+            "is_leader": first is not None,
+            "epoch": first.epoch if first is not None else 0,
+            "leases": len(first.leases) if first is not None else 0,
             "policy": self._config.settings.policy,
             "store": str(self._config.store),
             "grpc_address": str(self.grpc_address),
@@ -239,58 +256,119 @@ class Server:
 
     def submit(self, make: Callable[[Millis], Event]) -> None:
         """Hand the engine an event. Errors: EngineError."""
-        self._loop.submit(make)
+        self._seat.submit(make)
 
     def call(self, look: Callable[[Arbiter], ViewT]) -> ViewT:
         """What `look` says of the arbiter, asked between two steps. Errors: EngineError."""
-        return self._loop.call(look)
+        return self._seat.call(look)
 
     def ask_to_end(self, reason: str) -> None:
         """Let `wait` return. Any thread and any signal handler may call this."""
-        self._reasons.put(reason)
+        self._posts.put(_Ending(reason))
 
     def wait(self) -> str:
-        """Sleep until somebody asks to end or the engine fails; returns the failure, "" where there is none."""
-        reason = self._reasons.get()
-        log_event(_log, logging.INFO, "stopping", reason=reason)
-        return self._failed
+        """Lead and stand by as the election goes, until somebody asks to end or the engine fails; returns the failure or ""."""
+        while True:
+            match self._posts.get():
+                case _Ending(reason=reason):
+                    log_event(_log, logging.INFO, "stopping", reason=reason)
+                    return self._failed
+                case _Elected(candidate=candidate):
+                    self._lead(candidate)
+                case _Over(reason=reason):
+                    self._stand_by(reason)
+
+    def _lead(self, candidate: str) -> None:
+        """Begin the term that was won; one that cannot begin is given back."""
+        assert self._candidacy is not None, "nobody else elects"
+        began_s = time.monotonic()
+        try:
+            store = self._candidacy.open_store(candidate)
+            try:
+                journal = open_journal(self._config.journal, self._config.settings, self._clock.now_ms())
+            except OSError:
+                store.close()
+                raise
+            first = self._begin(store, journal)
+        except (StoreError, EngineError, OSError) as error:
+            if self._term is not None:
+                self._term.discard_journal()
+            log_event(_log, logging.ERROR, "elected, but the term could not begin", error=str(error))
+            self._end_term(str(error))
+            return
+        took_ms = round((time.monotonic() - began_s) * 1_000)
+        log_event(_log, logging.INFO, "leading", epoch=first.epoch, leases=len(first.leases), took_ms=took_ms)
+
+    def _stand_by(self, reason: str) -> None:
+        if self._term is not None:
+            log_event(_log, logging.WARNING, "no longer leading", reason=reason)
+            self._end_term(f"this arbiter no longer leads: {reason}")
+
+    def _end_term(self, reason: str) -> None:
+        """End the term, so far as there is one, and stand for election again."""
+        assert self._candidacy is not None, "with a store of its own it leads to its end"
+        self._grpc.set_ready(False)
+        term, self._term, self._seat.loop = self._term, None, None
+        if self._cluster is not None:
+            self._cluster.release(reason)
+        if term is not None and not term.end(STAND_DOWN_S_MAX):
+            self._fail("the engine did not end with its term")  # which would leave it beside the next one
+            return
+        self._audit.forget_all()
+        self._candidacy.term_ended()
 
     def health(self) -> str:
-        """What is wrong with this process, "" for nothing."""
-        if self._failed:
+        """What is wrong with this process, "" for nothing. To stand by is nothing wrong."""
+        if self._failed or self._candidacy is not None:
             return self._failed
-        return "" if self._loop.is_running else "the engine does not run"
+        return "" if self._term is not None and self._term.loop.is_running else "the engine does not run"
 
     def stop(self) -> bool:
         """End everything, bounded in time (under 5 s); whether all of it ended in order. May follow a failed start."""
+        term, is_clean = self._term, True
+        if self._candidacy is not None:
+            # The lead first: whoever stands by need not wait for our ports.
+            self._seat.loop = None
+            is_clean = term is None or term.end(STOP_ENGINE_S_MAX)
+            self._candidacy.stop()
         self._http.stop()
         self._grpc.stop()
-        try:
-            self._loop.stop(STOP_ENGINE_S_MAX)
-        except EngineError as error:
-            # Its thread may still be in the store, so neither that nor the journal can be closed under it.
-            log_event(_log, logging.ERROR, "the engine did not stop", error=str(error))
-            return False
-        try:
-            self._journal.close()
-        except OSError as error:
-            log_event(_log, logging.ERROR, "the journal could not be closed", error=str(error))
-            return False
-        finally:
-            self._store.close()
-        return True
+        if self._candidacy is None and term is not None:
+            is_clean = term.end(STOP_ENGINE_S_MAX)
+        return is_clean
 
     def _fail(self, reason: str) -> None:
         self._failed = self._failed or reason
         log_event(_log, logging.ERROR, "the arbiter has to end", reason=reason)
-        self._reasons.put(reason)
+        self._posts.put(_Ending(reason))
 
     def _snapshot(self) -> Snapshot:
         now_ms = self._clock.now_ms()
         try:
-            return self._loop.call(lambda arbiter: take_snapshot(arbiter, now_ms), SCRAPE_S_MAX)
+            return self._seat.taken().call(lambda arbiter: take_snapshot(arbiter, now_ms), SCRAPE_S_MAX)
+        except NotLeading as error:
+            return nothing_led(error.epoch)
         except EngineError as error:
             raise SnapshotUnavailableError(str(error)) from error
+
+
+def nothing_led(epoch: Epoch) -> Snapshot:
+    """What a scrape of a standby shows: the epoch it knows of, and that it leads nothing."""
+    return Snapshot(
+        epoch=epoch,
+        is_leader=False,
+        is_bridge_connected=False,
+        apps=(),
+        lease_counts={},
+        max_rho=0.0,
+        gpus_leased=0,
+        gpus_free=0,
+        gpus_lost=0,
+        gpus_oversubscribed=0,
+        node_counts={},
+        is_paused=False,
+        is_observing=False,
+    )
 
 
 def take_snapshot(arbiter: Arbiter, now_ms: Millis) -> Snapshot:
@@ -323,6 +401,9 @@ def build(config: ServerConfig, *, clock: Clock | None = None, rm: ResourceManag
         http = HttpPort(config.http_address)
     except HttpPortError as error:
         raise StartError(str(error)) from error
+    if config.store.kind == ZOOKEEPER:
+        candidacy = Candidacy(place_of(config.store, config.zookeeper))
+        return Server(config, clock=clock, http=http, candidacy=candidacy, rm=rm)
     try:
         store = open_store(config.store)
     except StoreError as error:
@@ -334,11 +415,13 @@ def build(config: ServerConfig, *, clock: Clock | None = None, rm: ResourceManag
         http.stop()
         store.close()
         raise StartError(f"journal.folder: {error}; name a folder that can be written to") from error
-    return Server(config, clock=clock, store=store, journal=journal, http=http, rm=rm)
+    return Server(config, clock=clock, http=http, kept=(store, journal), rm=rm)
 
 
 def open_store(address: StoreAddress) -> LeaseStore:
-    """The lease store at `address`. Errors: StoreError."""
+    """The lease store at `address`, one that is this process's own. Errors: StoreError."""
+    if address.kind == ZOOKEEPER:
+        raise StoreError(f"{address}: leases in ZooKeeper belong to whom it elects; name a store of this process's own")
     return MemoryStore() if address.path is None else SqliteStore(address.path)
 
 

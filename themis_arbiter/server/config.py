@@ -16,11 +16,14 @@ from themis_arbiter.core.settings import LEASE_MS_MAX, QueueRule, Settings, Shar
 from themis_arbiter.core.speedup import SlowdownModel
 from themis_arbiter.core.types import CoreError, OnLeaseEnd
 from themis_arbiter.server import values
+from themis_arbiter.server.credentials import Credentials, credentials
 from themis_arbiter.server.models import read_models
 from themis_arbiter.server.owners import read_queues, read_users, shown_owners
 from themis_arbiter.server.values import Address, Origin, Parser, StoreAddress, ValueProblem, show_duration, shown
 
 FILE_BYTES_MAX: Final = 1024 * 1024
+SESSION_MS_MIN: Final = 1_000  # an arbiter that pauses for longer loses the lead
+SESSION_MS_MAX: Final = 300_000  # for so long nobody leads after a kill
 ENVIRONMENT_PREFIX: Final = "THEMIS_"
 # Variables with this prefix that are not settings.
 OTHER_VARIABLES: Final = frozenset({"THEMIS_ARBITER", "THEMIS_CONFIG"})
@@ -70,16 +73,20 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("fairness_knob", values.fraction, 0.8, "f of the `paper` policy; other policies do not read it."),
     Setting("payments", values.boolean, True, "Whether hidden payments keep bids truthful."),
     Setting("models", values.path, None, "CSV file `model,slot,machine,rack,cluster` of slowdowns; without: a guess."),
-    Setting("store", values.store, "sqlite:themis.db", "Where leases are kept: `sqlite:PATH` or `memory:`."),
+    Setting(
+        "store", values.store, "sqlite:themis.db", "Where leases are kept: `sqlite:PATH`, `zookeeper:HOSTS/PATH` or `memory:`."
+    ),
     Setting("grpc_address", values.address, "127.0.0.1:7650", "Port for the bridge, agents and the command line."),
     Setting("http_address", values.address, "127.0.0.1:7651", "Port for /metrics, health, REST and the status page."),
+    Setting("zookeeper.session", values.duration, "10 s", "Session timeout asked for: a standby leads so long after a kill."),
+    Setting("zookeeper.credentials", credentials, None, "File with `USER:PASSWORD` of ZooKeeper's digest scheme."),
     Setting("journal.folder", values.path, None, "Folder where each start writes a journal of its own; without: none."),
     Setting("journal.bytes_max", values.whole(65536, 2**40), 2**30, "Size at which a journal ends; the run goes on."),
     Setting("journal.files_max", values.whole(1, 1000), 10, "Journals that are kept in the folder, the newest ones."),
     Setting("log.format", values.choice(("text", "json")), "text", "A log line: `text` (key=value) or `json`."),
     Setting("log.level", values.choice(("debug", "info", "warning", "error")), "info", "Least severe line logged."),
     Setting("bridge.gateway_dir", values.path, None, "Folder where the ResourceManager's plugin leaves its gateway."),
-    Setting("bridge.arbiter", values.address, "127.0.0.1:7650", "The arbiter that the bridge reports to."),
+    Setting("bridge.arbiter", values.addresses, "127.0.0.1:7650", "The arbiter that the bridge reports to, or all, by commas."),
 )
 BY_KEY: Final[Mapping[str, Setting]] = {s.key: s for s in SETTINGS}
 # Settings of core that are times; `NAME_ms` there.
@@ -112,7 +119,15 @@ class BridgeConfig:
     """What the bridge needs to know."""
 
     gateway_dir: Path | None
-    arbiter: Address
+    arbiters: tuple[Address, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperConfig:
+    """How to be in ZooKeeper, where leases are kept there."""
+
+    session_ms: int
+    credentials: Credentials | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +149,7 @@ class ServerConfig:
     http_address: Address
     journal: JournalConfig | None
     bridge: BridgeConfig
+    zookeeper: ZooKeeperConfig
     log_format: str
     log_level: str
     resolved: tuple[Resolved, ...] = field(default=(), compare=False)
@@ -276,6 +292,10 @@ def _contradictions(parsed: Mapping[str, Any], sources: Mapping[str, str]) -> It
             f"{sources['debounce']}: debounce: {show_duration(debounce)} is not shorter than lease {show_duration(lease)}: "
             "free GPUs would wait longer than a lease for a round; write a shorter one"
         )
+    session = parsed.get("zookeeper.session")
+    if session is not None and not SESSION_MS_MIN <= session <= SESSION_MS_MAX:
+        least, most = show_duration(SESSION_MS_MIN), show_duration(SESSION_MS_MAX)
+        yield f"{sources['zookeeper.session']}: zookeeper.session: {show_duration(session)} is not from {least} to {most}"
     grpc, http = parsed.get("grpc_address"), parsed.get("http_address")
     if grpc is not None and grpc == http and grpc.port:
         yield f"{sources['http_address']}: http_address: {http} is grpc_address too; give each a port of its own"
@@ -294,6 +314,8 @@ def _show(setting: Setting, value: Any) -> str:
         return "none"
     if setting.parser is values.duration:
         return show_duration(value)
+    if isinstance(value, tuple):
+        return ",".join(map(str, value))
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -329,7 +351,8 @@ def _build(
         grpc_address=parsed["grpc_address"],
         http_address=parsed["http_address"],
         journal=journal,
-        bridge=BridgeConfig(gateway_dir=parsed["bridge.gateway_dir"], arbiter=parsed["bridge.arbiter"]),
+        zookeeper=ZooKeeperConfig(session_ms=parsed["zookeeper.session"], credentials=parsed["zookeeper.credentials"]),
+        bridge=BridgeConfig(gateway_dir=parsed["bridge.gateway_dir"], arbiters=parsed["bridge.arbiter"]),
         log_format=parsed["log.format"],
         log_level=parsed["log.level"],
         resolved=resolved,

@@ -19,10 +19,13 @@ class _Aborted(Exception):
 
 
 class _Context:
-    """All that a view's servicer asks of its call: to end it."""
+    """All that a view's servicer asks of its call: to end it, and to say who leads."""
 
     def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
         raise _Aborted(code, details)
+
+    def set_trailing_metadata(self, _metadata: object) -> None:
+        """Who leads stands in the text too."""
 
 
 class LocalAdmin:

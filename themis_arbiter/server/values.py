@@ -16,9 +16,11 @@ from themis_arbiter.core.types import Millis
 DURATION_MS_MAX: Final = 366 * 24 * 3_600_000
 TEXT_LENGTH_MAX: Final = 4_096  # of one value; no path or name that works is longer
 SHOWN_LENGTH_MAX: Final = 80
+HOSTS_MAX: Final = 16  # servers of one ZooKeeper, arbiters of one cluster
 
 _UNITS_MS: Final[dict[str, int]] = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"\s*([0-9.eE+-]+)\s*([a-z]*)\s*")
+_CHROOT: Final = re.compile(r"(/[A-Za-z0-9._-]+)+")
 _TRUE: Final = frozenset({"true", "yes", "on", "1"})
 _FALSE: Final = frozenset({"false", "no", "off", "0"})
 
@@ -45,13 +47,15 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class StoreAddress:
-    """Where leases are kept: `kind` is sqlite or memory; `path` is None in memory."""
+    """Where leases are kept: `kind` is sqlite (with `path`), zookeeper (with `hosts` and `chroot`) or memory."""
 
     kind: str
     path: Path | None = None
+    hosts: str = ""  # HOST:PORT with commas between
+    chroot: str = ""  # an absolute path, without a slash at its end
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.path or ''}"
+        return f"{self.kind}:{self.path or ''}{self.hosts}{self.chroot}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,17 +182,37 @@ def path(value: object, origin: Origin) -> Path:
 
 
 def store(value: object, origin: Origin) -> StoreAddress:
-    """`sqlite:PATH` or `memory:`. Errors: ValueProblem."""
+    """`sqlite:PATH`, `zookeeper:HOST:PORT[,HOST:PORT...]/PATH` or `memory:`. Errors: ValueProblem."""
     text = text_of(value, "a store")
     kind, colon, rest = text.partition(":")
-    advice = 'write "sqlite:PATH", or "memory:" for leases that need not outlive the process'
+    advice = 'write "sqlite:PATH", "zookeeper:HOSTS/PATH", or "memory:" for leases that need not outlive the process'
     if kind == "zookeeper" and colon:
-        raise ValueProblem(f"{shown(value)}: zookeeper is not in this version; {advice}")
+        return _zookeeper(value, rest, origin)
     if kind == "memory" and colon and not rest:
         return StoreAddress("memory")
     if kind == "sqlite" and rest.strip():
         return StoreAddress("sqlite", path(rest, origin))
     raise ValueProblem(f"{shown(value)} is not a store; {advice}")
+
+
+def _zookeeper(value: object, text: str, origin: Origin) -> StoreAddress:
+    hosts, slash, chroot = text.partition("/")
+    advice = 'write "zookeeper:HOST:PORT,HOST:PORT/PATH", such as "zookeeper:zk1:2181,zk2:2181,zk3:2181/themis"'
+    named = [str(address(host.strip(), origin)) for host in hosts.split(",") if host.strip()]
+    if not 0 < len(named) <= HOSTS_MAX or any(host.endswith(":0") for host in named):
+        raise ValueProblem(f"{shown(value)} does not name 1 to {HOSTS_MAX} servers; {advice}")
+    if not slash or not _CHROOT.fullmatch(f"/{chroot}") or {".", ".."} & set(chroot.split("/")):
+        # Every ZooKeeper has nodes of others at its top.
+        raise ValueProblem(f"{shown(value)} does not name a path of the arbiters' own; {advice}")
+    return StoreAddress("zookeeper", hosts=",".join(named), chroot=f"/{chroot}")
+
+
+def addresses(value: object, origin: Origin) -> tuple[Address, ...]:
+    """HOST:PORT, or several with commas between. Errors: ValueProblem."""
+    parts = [part for part in text_of(value, "an address").split(",") if part.strip()]
+    if not 0 < len(parts) <= HOSTS_MAX:
+        raise ValueProblem(f"{shown(value)} does not name 1 to {HOSTS_MAX} addresses; write HOST:PORT, with commas between")
+    return tuple(address(part, origin) for part in parts)
 
 
 def choice(options: Sequence[str]) -> Parser:

@@ -108,7 +108,7 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
         return admin_pb2.ListAuditReply(entries=[entry, admin_pb2.AuditEntry(at_ms=0, verb="pause", text="no")])
 
     def GetStatus(self, request: admin_pb2.StatusRequest, context: grpc.ServicerContext) -> admin_pb2.StatusReply:  # noqa: N802
-        return admin_pb2.StatusReply(version="1")
+        return admin_pb2.StatusReply(is_leader=True, version="1")
 
 
 class Cli:
@@ -201,6 +201,13 @@ def test_option_wins_over_the_variable(cli: Cli, monkeypatch: pytest.MonkeyPatch
     monkeypatch.setenv("THEMIS_ARBITER", "127.0.0.1:1")
     assert cli("nodes")[0] == 1
     assert cli("nodes", "--arbiter", cli.address)[0] == 0
+
+
+def test_of_several_arbiters_the_one_that_leads_is_asked(cli: Cli) -> None:
+    assert cli("nodes", "--arbiter", f"127.0.0.1:1,{cli.address}")[0] == 0
+    status, out, err = cli("nodes", "--arbiter", "127.0.0.1:1,127.0.0.1:2")
+    assert (status, out) == (1, "")
+    assert err.startswith("themis: none of 127.0.0.1:1,127.0.0.1:2 leads: no arbiter answers at 127.0.0.1:1 (")
 
 
 def test_arbiter_that_is_not_there_is_one_line_to_act_on(cli: Cli) -> None:

@@ -23,7 +23,7 @@ from themis_arbiter.core.effects import (
 from themis_arbiter.core.events import Batch, EpochAcquired, Event, LeasesPersisted, StoreFailed, Timer, Woke
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import CoreError
-from themis_arbiter.engine.driver import FOLLOW_UPS_MAX, Driver
+from themis_arbiter.engine.driver import FOLLOW_UPS_MAX, Driver, Fence
 from themis_arbiter.engine.timers import TimerTable
 from themis_arbiter.ports import Observer
 
@@ -52,7 +52,7 @@ class World:
         self.journal = Listening(self.log)
         self.arbiter = Scripted(answer)
         self.stale_calls = 0
-        self.why = ""
+        self.why = self.why_not = ""
         self.driver: Driver[Scripted] = Driver(
             self.arbiter,
             store=self,
@@ -61,7 +61,7 @@ class World:
             timers=self.timers,
             clock=self.clock,
             observers=observers,
-            on_stale_epoch=self._note_stale,
+            fence=Fence(on_stale_epoch=self._note_stale, why_not=lambda: self.why_not),
         )
 
     def _note_stale(self, why: str) -> None:
@@ -296,3 +296,27 @@ def test_who_is_told_to_stand_down_does() -> None:
     assert world.driver.is_fenced
     assert world.why == "somebody leads"
     assert "grant 1" not in world.log
+
+
+def test_an_arbiter_that_may_not_act_any_more_does_nothing_and_never_comes_back() -> None:
+    world = World(lambda _: (persist(1), grant(1)))
+    world.why_not = "its session may be over"
+    world.driver.handle(WOKE)
+    world.why_not = ""
+    world.driver.handle(WOKE)
+    assert world.log == ["record Woke"]
+    assert (world.stale_calls, world.why, world.driver.is_fenced) == (1, "its session may be over", True)
+
+
+def test_an_arbiter_that_froze_in_its_commit_tells_the_world_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(lambda event: (persist(1),) if isinstance(event, Woke) else (grant(1),))
+    commit = world.store.commit
+
+    def freeze(batch: Batch) -> None:
+        commit(batch)
+        world.why_not = "it was frozen"
+
+    monkeypatch.setattr(world.store, "commit", freeze)
+    world.driver.handle(WOKE)
+    assert world.log == ["record Woke", "commit 1", "record LeasesPersisted"]
+    assert world.driver.is_fenced

@@ -204,3 +204,12 @@ def test_answer_of_an_arbiter_that_stops_leading_does_not_count(
 
     serving.engine.on_event = answer_and_stop
     assert failure(people, asked())[0] is grpc.StatusCode.UNAVAILABLE
+
+
+def test_an_arbiter_with_a_store_of_its_own_does_not_step_down(
+    serving: Serving, people: admin_pb2_grpc.AdminServiceStub
+) -> None:
+    reply = people.Act(asked("step-down"), timeout=5)
+    assert (reply.is_done, reply.text) == (False, "its store is its own, so no other arbiter can lead")
+    assert failure(people, asked("step-down", actor=""))[0] is grpc.StatusCode.INVALID_ARGUMENT
+    assert serving.engine.of(AdminRequested) == []

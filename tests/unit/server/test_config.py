@@ -42,6 +42,8 @@ def test_defaults_are_the_cores_and_the_contracts() -> None:
 
 def test_every_setting_can_be_said_in_the_file(file: Path, tmp_path: Path) -> None:
     (tmp_path / "m.csv").write_text("model,slot,machine,rack,cluster\nvgg,1,1.2,1.5,2\n", encoding="utf-8")
+    (tmp_path / "zk.secret").write_text("themis:s3cret:with colon\n", encoding="utf-8")
+    (tmp_path / "zk.secret").chmod(0o600)
     config = load(
         file,
         """
@@ -75,7 +77,10 @@ def test_every_setting_can_be_said_in_the_file(file: Path, tmp_path: Path) -> No
         level = "debug"
         [bridge]
         gateway_dir = "/run/gateway"
-        arbiter = "arbiter.example:7650"
+        arbiter = "arbiter.example:7650, other.example:7650"
+        [zookeeper]
+        session = "4 s"
+        credentials = "zk.secret"
         """,
     )
     s = config.settings
@@ -90,6 +95,11 @@ def test_every_setting_can_be_said_in_the_file(file: Path, tmp_path: Path) -> No
     assert (config.journal.bytes_max, config.journal.files_max) == (100_000, 3)
     assert (config.log_format, config.log_level) == ("json", "debug")
     assert config.bridge.gateway_dir == Path("/run/gateway")
+    assert [str(one) for one in config.bridge.arbiters] == ["arbiter.example:7650", "other.example:7650"]
+    who = config.zookeeper.credentials
+    assert who is not None
+    assert (config.zookeeper.session_ms, who.user, who.password) == (4_000, "themis", "s3cret:with colon")
+    assert "s3cret" not in repr(config)
     assert {r.source for r in config.resolved} == {str(file)}
 
 
@@ -131,7 +141,13 @@ def test_paths_in_a_file_start_at_the_file_and_others_at_the_working_folder(
         ('policy = "teamis"', "FILE: policy: 'teamis' is not one of the values there are; write one of: "),
         ("fairness_knob = 1.1", "FILE: fairness_knob: 1.1 is not a number from 0 to 1"),
         ('payments = "maybe"', "FILE: payments: 'maybe' is neither true nor false"),
-        ('store = "zookeeper:zk1:2181/themis"', 'zookeeper is not in this version; write "sqlite:PATH"'),
+        ('store = "zookeeper:/themis"', "does not name 1 to 16 servers"),
+        ('store = "zookeeper:zk1:2181"', "does not name a path of the arbiters' own"),
+        ('store = "zookeeper:zk1:2181/"', "does not name a path of the arbiters' own"),
+        ('store = "zookeeper:zk1:2181/a/../b"', "does not name a path of the arbiters' own"),
+        ('store = "zookeeper:zk1/themis"', "'zk1' is not HOST:PORT"),
+        ('[zookeeper]\nsession = "10 ms"', "zookeeper.session: 10 ms is not from 1 s to 5 min"),
+        ('[zookeeper]\ncredentials = "nowhere"', "cannot be read: No such file or directory; name a file with USER:PASSWORD"),
         ('store = "sqlite:"', "FILE: store: 'sqlite:' is not a store"),
         ('store = "leases.db"', "FILE: store: 'leases.db' is not a store"),
         ('store = "sqlite:a\\u0000b"', "holds control characters"),
@@ -280,3 +296,21 @@ def test_reference_and_example_name_every_setting() -> None:
         assert setting.key.rpartition(".")[2] in text
     assert load_config(example).settings == load_config().settings
     assert not LATER & set(BY_KEY)
+
+
+def test_a_store_in_zookeeper_names_servers_and_a_path(file: Path) -> None:
+    store = load(file, 'store = "zookeeper:zk1:2181, [::1]:2182/a/themis"').store
+    assert (store.kind, store.hosts, store.chroot) == ("zookeeper", "zk1:2181,[::1]:2182", "/a/themis")
+    assert str(store) == "zookeeper:zk1:2181,[::1]:2182/a/themis"
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "problem"),
+    [("a:b", 0o640, "others can read it"), ("a", 0o600, "does not hold USER:PASSWORD"), (":b", 0o600, "does not hold")],
+)
+def test_credentials_are_for_their_owner_alone_and_never_shown(file: Path, text: str, mode: int, problem: str) -> None:
+    secret = file.parent / "zk.secret"
+    secret.write_text(text, encoding="utf-8")
+    secret.chmod(mode)
+    (line,) = problems(file, '[zookeeper]\ncredentials = "zk.secret"')
+    assert problem in line

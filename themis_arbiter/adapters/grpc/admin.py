@@ -11,7 +11,7 @@ from typing import Any, Final
 import grpc
 
 from themis_arbiter.adapters.grpc.audit import AuditEntry, AuditTrail, OtherRequest, TooManyWaiting
-from themis_arbiter.adapters.grpc.errors import abort, ask, check_name, engine_errors
+from themis_arbiter.adapters.grpc.errors import abort, ask, check_name, engine_errors, refuse
 from themis_arbiter.adapters.grpc.faults import quoted
 from themis_arbiter.adapters.grpc.gate import lease_message
 from themis_arbiter.adapters.grpc.seams import Engine, Views
@@ -20,7 +20,7 @@ from themis_arbiter.core.events import AdminRequested, AdminVerb
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import AppId, Millis
 from themis_arbiter.core.views import AppView, NodeView
-from themis_arbiter.engine.loop import EngineError
+from themis_arbiter.engine.loop import EngineError, NotLeading
 from themis_arbiter.gen.themis.v1 import admin_pb2 as pb
 from themis_arbiter.gen.themis.v1 import admin_pb2_grpc
 from themis_arbiter.ports import Clock
@@ -30,16 +30,18 @@ ROUNDS_MAX: Final = 1_000  # of one answer
 AUDIT_DEFAULT: Final = 50
 AUDIT_MAX: Final = 1_000
 ANSWER_S: Final = 5.0  # that a request waits for the engine's answer
+STEP_DOWN: Final = "step-down"
 TARGETED: Final = frozenset({AdminVerb.REVOKE, AdminVerb.DRAIN, AdminVerb.UNDRAIN, AdminVerb.SET_WEIGHT})
 NOT_STORED: Final = "; not stored yet, because the store takes no writes: a restart before it does would undo this"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What `GetStatus` tells of the process rather than of the arbiter."""
+    """What concerns the process rather than the arbiter. `step_down` lets another lead; it says "", or why not."""
 
     version: str
     http_address: str = ""
+    step_down: Callable[[], str] | None = None  # None: there is no other
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
@@ -102,29 +104,36 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return pb.ExplainReply(app_id=app_id, lines=(*lines, *self._notes(app_id)))
 
     def GetStatus(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:  # noqa: N802 - the protocol's name
-        """The arbiter as a whole."""
+        """The arbiter as a whole. One that stands by answers too, and says who leads."""
         now_ms = self._clock.now_ms()
-        status = ask(context, self._engine, lambda arbiter: self._views.status(arbiter, now_ms))
-        return pb.StatusReply(
+        reply = pb.StatusReply(
             version=self._about.version,
             policy=self._settings.policy,
-            is_leader=status.epoch > 0,
-            epoch=status.epoch,
-            is_bridge_connected=status.is_rm_attached,
-            now_ms=status.now_ms,
+            now_ms=now_ms,
             lease_ms=self._settings.lease_ms,
             notice_ms=self._settings.notice_ms,
             rho_floor_ms=self._settings.rho_floor_ms,
             http_address=self._about.http_address,
-            is_paused=status.is_paused,
-            is_observing=status.is_observing,
         )
+        try:
+            status = self._engine.call(lambda arbiter: self._views.status(arbiter, now_ms))
+        except NotLeading as standby:
+            reply.epoch, reply.leader_address = standby.epoch, standby.leader
+            return reply
+        except EngineError as err:
+            refuse(context, err)
+        reply.is_leader, reply.epoch, reply.now_ms = status.epoch > 0, status.epoch, status.now_ms
+        reply.is_bridge_connected = status.is_rm_attached
+        reply.is_paused, reply.is_observing = status.is_paused, status.is_observing
+        return reply
 
     def Act(self, request: pb.ActRequest, context: grpc.ServicerContext) -> pb.ActReply:  # noqa: N802 - the protocol's name
         """Do what an admin asks, once for each request id.
 
         Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED, UNAVAILABLE, and DEADLINE_EXCEEDED where it may still be done.
         """
+        if request.verb == STEP_DOWN:
+            return self._stand_down(context, request)
         verb = _checked(context, request)
         request_id, actor, target, value = request.request_id, request.actor, request.target, request.value
         try:
@@ -150,6 +159,25 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         is_stored = ask(context, self._engine, self._views.is_stored)
         return pb.ActReply(is_done=entry.is_done, text=entry.text + ("" if is_stored or not entry.is_done else NOT_STORED))
 
+    def _stand_down(self, context: grpc.ServicerContext, request: pb.ActRequest) -> pb.ActReply:
+        """The process's matter, not the core's: which arbiter leads is in no journal."""
+        check_name(context, "actor", request.actor)
+        check_name(context, "request_id", request.request_id)
+        with engine_errors(context):
+            self._engine.call(lambda _: None)  # a standby says who leads
+        step_down = self._about.step_down
+        why_not = step_down() if step_down is not None else "its store is its own, so no other arbiter can lead"
+        text = why_not or "it steps down: a standby leads within moments"
+        fields = {
+            "actor": request.actor,
+            "verb": STEP_DOWN,
+            "is_done": not why_not,
+            "text": text,
+            "request_id": request.request_id,
+        }
+        self._audit.log.info("admin request", extra={"fields": fields})
+        return pb.ActReply(is_done=not why_not, text=text)
+
     def _submit(self, make: Callable[[Millis], AdminRequested], request_id: str) -> None:
         try:
             self._engine.submit(make)
@@ -174,7 +202,7 @@ def _checked(context: grpc.ServicerContext, request: pb.ActRequest) -> AdminVerb
     try:
         verb = AdminVerb(request.verb)
     except ValueError:
-        known = ", ".join(AdminVerb)
+        known = ", ".join((*AdminVerb, STEP_DOWN))
         abort(context, grpc.StatusCode.INVALID_ARGUMENT, f"no verb {quoted(request.verb)}; there are {known}")
     check_name(context, "actor", request.actor)
     check_name(context, "request_id", request.request_id)

@@ -47,7 +47,7 @@ class AuditTrail:
     """An `Observer` that keeps answers by request id. Any thread may call it; `log` gets one line an answer."""
 
     def __init__(self, log: logging.Logger) -> None:
-        self._log = log
+        self.log: Final = log
         self._changed = threading.Condition()
         self._entries: OrderedDict[str, AuditEntry] = OrderedDict()
         self._waiting: dict[str, Asked] = {}
@@ -79,6 +79,12 @@ class AuditTrail:
         """The engine did not take the request: it may be asked anew."""
         with self._changed:
             self._waiting.pop(request_id, None)
+            self._changed.notify_all()
+
+    def forget_all(self) -> None:
+        """The engine has ended: what it has not answered it never will."""
+        with self._changed:
+            self._waiting.clear()
             self._changed.notify_all()
 
     def wait(self, request_id: str, timeout_s: float) -> AuditEntry | None:
@@ -118,7 +124,7 @@ class AuditTrail:
             "text": entry.text,
             "request_id": entry.request_id,
         }
-        self._log.info("admin request", extra={"fields": fields})
+        self.log.info("admin request", extra={"fields": fields})
 
 
 def _asked(entry: AuditEntry) -> Asked:

@@ -15,19 +15,20 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 import grpc
 
 from themis_arbiter.adapters.grpc.convert import ReportReader
+from themis_arbiter.adapters.grpc.errors import LEADER_KEY
 from themis_arbiter.adapters.grpc.faults import Fault, Faults, quoted, why_bad_name
 from themis_arbiter.adapters.grpc.gate import GateEffect, lease_update
 from themis_arbiter.adapters.grpc.seams import Engine
 from themis_arbiter.core.effects import GrantGpus, RequestDrain, SyncLeases, TellJob, WithdrawLeases
 from themis_arbiter.core.events import Event, RmAttached, RmDetached, RmReported, UpdateRefused
 from themis_arbiter.core.types import AppId, Epoch, JobId, Millis
-from themis_arbiter.engine.loop import EngineError, EngineStopped
+from themis_arbiter.engine.loop import EngineError, EngineStopped, NotLeading
 from themis_arbiter.gen.themis.v1 import cluster_pb2 as pb
 from themis_arbiter.gen.themis.v1 import cluster_pb2_grpc
 from themis_arbiter.ports import Clock
@@ -62,6 +63,7 @@ class _Stream:
         self._changed = threading.Condition()
         self.start_id = ""  # set once, when the bridge has said hello
         self.ended: tuple[grpc.StatusCode, str] | None = None
+        self.leader = ""  # where the bridge should go instead; set before the end
         # What the bridge was sent last; written by the call's thread, before it sends.
         self.sent: tuple[Epoch, int] | None = None
 
@@ -102,7 +104,8 @@ class _Stream:
 class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
     """Serves bridges, and is the `ResourceManager` that the driver talks to.
 
-    `heartbeat_s` is how long a stream may be silent; `outgoing_max` bounds the effects that wait for a bridge.
+    `heartbeat_s` is how long a stream may be silent; `outgoing_max` bounds the effects that wait for a bridge. `why_not`
+    is asked before each message: it says why this arbiter may not act any more, and what waits is then dropped.
     """
 
     def __init__(
@@ -113,7 +116,9 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         heartbeat_s: float = HEARTBEAT_S,
         hello_s: float = HELLO_S,
         outgoing_max: int = OUTGOING_MAX,
+        why_not: Callable[[], str] | None = None,
     ) -> None:
+        self._why_not = why_not
         self._engine, self._clock = engine, clock
         self._heartbeat_s, self._hello_s, self._outgoing_max = heartbeat_s, hello_s, outgoing_max
         self.faults: Final = Faults(_log, clock)
@@ -143,6 +148,12 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             stream = self._current
         if stream is not None:
             stream.end(grpc.StatusCode.UNAVAILABLE, "the arbiter is stopping")
+
+    def release(self, reason: str) -> None:
+        """End the attached stream: this arbiter no longer leads. Bridges may come again; they are told who does."""
+        stream = self._current
+        if stream is not None:
+            stream.end(grpc.StatusCode.UNAVAILABLE, reason)
 
     # --- the ResourceManager port; called by the engine's thread -----------------------------------------------------
 
@@ -203,10 +214,15 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         code, details = stream.ended
         if context.is_active() and code is not grpc.StatusCode.OK:
             _log.warning("the stream of bridge %s is ended: %s", quoted(stream.start_id), details)
+            if stream.leader:
+                context.set_trailing_metadata(((LEADER_KEY, stream.leader),))
             context.abort(code, details)
 
     def _next_message(self, stream: _Stream) -> pb.ArbiterMessage | None:
         what = stream.take(self._heartbeat_s)
+        if what is not None and self._why_not is not None and (why := self._why_not()):
+            stream.end(grpc.StatusCode.UNAVAILABLE, why)
+            return None
         if isinstance(what, pb.Diagnostics):
             return pb.ArbiterMessage(diagnostics=what)
         if what is not None:
@@ -237,6 +253,9 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             stream.end(grpc.StatusCode.CANCELLED, "the bridge has gone")
         except _EndError as err:
             stream.end(err.code, str(err))
+        except NotLeading as err:
+            stream.leader = err.leader
+            stream.end(grpc.StatusCode.UNAVAILABLE, str(err))
         except EngineStopped:
             stream.end(grpc.StatusCode.UNAVAILABLE, "the arbiter is stopping")
         except EngineError as err:
@@ -272,6 +291,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             raise _EndError(grpc.StatusCode.INVALID_ARGUMENT, f"start_id {quoted(hello.start_id)}: {why}")
         if self._is_closed:
             raise _EndError(grpc.StatusCode.UNAVAILABLE, "the arbiter is stopping")
+        self._engine.call(lambda _: None)  # a standby takes no bridge
         if self._current is not None:
             self._current.end(grpc.StatusCode.ABORTED, "another bridge has attached")
             self._detach(self._current)

@@ -2,15 +2,17 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Final, NoReturn, TypeVar
 
 import grpc
 
 from themis_arbiter.adapters.grpc.faults import quoted, why_bad_name
 from themis_arbiter.adapters.grpc.seams import Engine
-from themis_arbiter.engine.loop import EngineError, QueueFull
+from themis_arbiter.engine.loop import EngineError, NotLeading, QueueFull
 
 T = TypeVar("T")
+
+LEADER_KEY: Final = "themis-leader"  # of the trailing metadata in which a standby says who leads
 
 
 def abort(context: grpc.ServicerContext, code: grpc.StatusCode, text: str) -> NoReturn:
@@ -24,10 +26,15 @@ def engine_errors(context: grpc.ServicerContext) -> Iterator[None]:
     """What the engine refuses becomes a status: RESOURCE_EXHAUSTED where trying again helps, else UNAVAILABLE."""
     try:
         yield
-    except QueueFull as err:
-        abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED, str(err))
     except EngineError as err:
-        abort(context, grpc.StatusCode.UNAVAILABLE, str(err))
+        refuse(context, err)
+
+
+def refuse(context: grpc.ServicerContext, err: EngineError) -> NoReturn:
+    """End the call with the status of `err`; a standby's says who leads."""
+    if isinstance(err, NotLeading) and err.leader:
+        context.set_trailing_metadata(((LEADER_KEY, err.leader),))
+    abort(context, grpc.StatusCode.RESOURCE_EXHAUSTED if isinstance(err, QueueFull) else grpc.StatusCode.UNAVAILABLE, str(err))
 
 
 def ask(context: grpc.ServicerContext, engine: Engine[Any], look: Callable[[Any], T]) -> T:

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kazoo.client import KazooClient, TransactionRequest
@@ -47,7 +47,7 @@ class Place:
     hosts: str
     chroot: str = ""
     session_s: float = 10.0  # asked for; the server may grant another
-    credentials: tuple[str, str] | None = None
+    credentials: tuple[str, str] | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         return f"{self.hosts}{self.chroot}"

@@ -19,7 +19,7 @@ from themis_arbiter.cli.local.stage import StageError
 from themis_arbiter.core.events import ContainerReport, RmReported
 from themis_arbiter.core.machine import Arbiter
 from themis_arbiter.core.types import Millis
-from themis_arbiter.engine.driver import Driver
+from themis_arbiter.engine.driver import Driver, Fence
 from themis_arbiter.engine.journal_format import parse_header, parse_steps
 from themis_arbiter.engine.loop import EngineError, EngineLoop
 from themis_arbiter.engine.recovery import take_over
@@ -81,7 +81,7 @@ class SimulatedStage:
             timers=timers,
             clock=self._clock,
             observers=(metrics, audit),
-            on_stale_epoch=self._fail,
+            fence=Fence(on_stale_epoch=self._fail),
         )
         self._loop = EngineLoop(driver, self._clock, timers, on_failure=lambda err: self._fail(f"the engine failed: {err}"))
         http = HttpPort(config.http_address)

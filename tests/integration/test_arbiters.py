@@ -1,0 +1,212 @@
+"""Three real arbiters on a real ZooKeeper: killed, frozen, asked to step down, and cut off from it."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.arbiters import SESSION_S, ArbiterProcess, Arbiters
+from tests.support.fake_gateway import FakePlugin, FakePy4JServer
+from tests.support.zookeeper_server import ZooKeeper, eventually, run_zookeeper
+from themis_arbiter.adapters.zookeeper.session import Place
+from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
+from themis_arbiter.core.events import Batch
+from themis_arbiter.core.lease import Lease, LeaseState
+from yarn_bridge.daemon import Bridge
+
+pytest_plugins = ["tests.support.zookeeper"]
+pytestmark = [pytest.mark.zookeeper, pytest.mark.timeout(180)]
+
+FAILOVER_S: Final = 3 * SESSION_S + 3  # the session's end, the next list, the take-over; with room for a busy machine
+HAND_OVER_S: Final = 3.0
+CLI: Final = (sys.executable, "-m", "themis_arbiter.cli")
+
+
+@pytest.fixture
+def place(zookeeper: ZooKeeper, request: pytest.FixtureRequest) -> Place:
+    return Place(hosts=zookeeper.hosts, chroot=f"/{request.node.name}", session_s=SESSION_S)
+
+
+@pytest.fixture
+def arbiters(place: Place, tmp_path: Path) -> Iterator[Arbiters]:
+    with Arbiters(f"zookeeper:{place}", tmp_path) as started:
+        yield started
+
+
+def a_lease(number: int) -> Lease:
+    ends_ms = (int(time.time() * 1_000) // 300_000 + 2) * 300_000
+    return Lease(
+        lease_id=f"L{number:08d}",
+        grant_id="G00000001",
+        gpu=f"n{number}:0",
+        app_id="alice/app",
+        job_id="application_1_0001",
+        epoch=1,
+        round_no=1,
+        start_ms=ends_ms - 600_000,
+        end_ms=ends_ms,
+        state=LeaseState.ACTIVE,
+    )
+
+
+def put_leases(place: Place, count: int) -> list[str]:
+    """What an earlier leader left; their ids."""
+    store = ZooKeeperStore(place)
+    epoch = store.acquire_epoch()
+    leases = tuple(a_lease(number) for number in range(count))
+    store.commit(Batch(batch_no=1, epoch=epoch, start_id="start-1", last_round=1, last_serial=count, puts=leases))
+    store.close()
+    return [lease.lease_id for lease in leases]
+
+
+def leases_of(arbiter: ArbiterProcess) -> list[str]:
+    return sorted(lease["lease_id"] for lease in json.loads(arbiter.get("/api/v1/leases")[1])["leases"])
+
+
+def wait_bridge(arbiter: ArbiterProcess, within_s: float) -> None:
+    eventually(lambda: bool(arbiter.status().get("is_bridge_connected")), within_s, f"a bridge is at {arbiter.name}")
+
+
+def themis(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run([*CLI, *arguments], capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_a_killed_leader_is_followed_with_its_leases_and_comes_back_as_a_standby(place: Place, arbiters: Arbiters) -> None:
+    kept = put_leases(place, 50)
+    arbiters.start("a", "b", "c")
+    leader = arbiters.wait_leader()
+    assert leases_of(leader) == kept
+    epoch = leader.status()["epoch"]
+    leader.process.kill()
+    arbiters.start("again")  # at once, beside its own node that ZooKeeper still has
+    arbiters.forget(leader)
+    following = arbiters.wait_leader(within_s=FAILOVER_S)
+    assert following.status()["epoch"] == epoch + 1
+    assert leases_of(following) == kept
+    again = arbiters.all[-1]
+    eventually(lambda: again.status().get("leader_address") == following.grpc_address, FAILOVER_S, "it knows who leads")
+
+
+def test_a_leader_that_was_frozen_stands_down_when_it_wakes_and_writes_nothing(place: Place, arbiters: Arbiters) -> None:
+    kept = put_leases(place, 20)
+    arbiters.start("a", "b", "c")
+    leader = arbiters.wait_leader()
+    leader.signal(signal.SIGSTOP)
+    following = arbiters.wait_leader(but=leader, within_s=FAILOVER_S)
+    time.sleep(2 * SESSION_S)
+    epoch = following.status()["epoch"]
+    leader.signal(signal.SIGCONT)
+    eventually(lambda: leader.status().get("is_leader") is False, 5.0, "it stands by")
+    eventually(lambda: leader.status().get("leader_address") == following.grpc_address, FAILOVER_S, "it knows who leads")
+    assert "no longer leading" in leader.log.read_text(encoding="utf-8")
+    assert arbiters.wait_leader() is following
+    assert following.status()["epoch"] == epoch
+    assert leases_of(following) == kept
+    # It is a standby like any other, and leads when its turn comes.
+    for other in [one for one in arbiters.all if one is not leader]:
+        other.process.kill()
+        arbiters.forget(other)
+    assert arbiters.wait_leader(within_s=FAILOVER_S + SESSION_S) is leader
+    assert leases_of(leader) == kept
+
+
+def test_sigterm_and_step_down_hand_over_at_once_and_a_lone_arbiter_keeps_the_lead(place: Place, arbiters: Arbiters) -> None:
+    kept = put_leases(place, 5)
+    arbiters.start("a", "b")
+    leader = arbiters.wait_leader()
+    (standby,) = [one for one in arbiters.all if one is not leader]
+    both = f"{leader.grpc_address},{standby.grpc_address}"
+    eventually(lambda: standby.status().get("leader_address") == leader.grpc_address, FAILOVER_S, "the standby knows")
+    time.sleep(SESSION_S / 3)  # the leader lists its standbys that often
+    done = themis("admin", "step-down", "--yes", "--arbiter", both)
+    assert (done.returncode, "steps down" in done.stdout) == (0, True), done.stderr
+    assert arbiters.wait_leader(but=leader, within_s=HAND_OVER_S) is standby
+    assert leases_of(standby) == kept
+    eventually(lambda: leader.status().get("leader_address") == standby.grpc_address, FAILOVER_S, "it stands by")
+    time.sleep(6)  # it leaves the lead to others for 5 s, and stands again
+    began_s = time.monotonic()
+    standby.signal(signal.SIGTERM)
+    arbiters.wait_leader(but=standby, within_s=HAND_OVER_S)
+    assert time.monotonic() - began_s < SESSION_S + 1
+    assert standby.process.wait(10) == 0
+    arbiters.forget(standby)
+    refused = themis("admin", "step-down", "--yes", "--arbiter", leader.grpc_address)
+    assert refused.returncode == 1
+    assert "no other arbiter stands by" in refused.stderr
+    assert leader.leads
+    epoch = leader.status()["epoch"]
+    raised = themis("admin", "reset-epoch", "--yes", "--json", "--store", f"zookeeper:{place}", "--to", "1000")
+    assert json.loads(raised.stdout)["epoch_before"] == epoch, raised.stderr
+    eventually(lambda: leader.status().get("epoch") == 1_001, FAILOVER_S, "fenced by the raised epoch, it leads anew")
+    assert leases_of(leader) == kept
+
+
+def test_a_standby_is_healthy_says_that_it_does_not_lead_and_who_does(place: Place, arbiters: Arbiters) -> None:
+    arbiters.start("a", "b")
+    leader = arbiters.wait_leader()
+    (standby,) = [one for one in arbiters.all if one is not leader]
+    eventually(lambda: standby.status().get("leader_address") == leader.grpc_address, FAILOVER_S, "it knows who leads")
+    assert standby.get("/healthz")[0] == 200
+    assert standby.get("/readyz")[0] == 503
+    assert leader.get("/readyz")[0] == 200
+    assert standby.status()["epoch"] == leader.status()["epoch"] == 1
+    metrics = standby.get("/metrics")[1]
+    assert "themis_leader 0.0" in metrics
+    assert "themis_epoch 1.0" in metrics
+    assert leader.grpc_address in standby.get("/api/v1/apps")[1]
+    refused = themis("apps", "--arbiter", standby.grpc_address)
+    assert refused.returncode == 1
+    assert f"stands by: {leader.grpc_address} leads" in refused.stderr
+    assert themis("apps", "--json", "--arbiter", f"{standby.grpc_address},{leader.grpc_address}").returncode == 0
+    assert standby.process.poll() is leader.process.poll() is None
+
+
+def test_the_bridge_follows_the_lead_and_the_gate_sees_epochs_rise(place: Place, arbiters: Arbiters, tmp_path: Path) -> None:
+    put_leases(place, 3)
+    plugin = FakePlugin()
+    gateway = FakePy4JServer(plugin)
+    gateway.write_file(tmp_path / "gateway")
+    plugin.put("nodes", node="n0", rack="/r", gpus=4, memory_free_mb=1_000, vcores_free=8, state="RUNNING")
+    arbiters.start("a", "b", "c")
+    bridge = Bridge(tmp_path / "gateway", ",".join(one.grpc_address for one in arbiters.all))
+    thread = threading.Thread(target=bridge.run)
+    thread.start()
+    try:
+        leader = arbiters.wait_leader()
+        wait_bridge(leader, 15)
+        assert plugin.wait(lambda: plugin.updates)
+        for number in (signal.SIGKILL, signal.SIGTERM):
+            leader.signal(number)
+            following = arbiters.wait_leader(but=leader, within_s=FAILOVER_S)
+            arbiters.forget(leader)
+            leader = following
+            wait_bridge(leader, FAILOVER_S)
+            epoch = leader.status()["epoch"]
+            assert plugin.wait(lambda epoch=epoch: int(plugin.updates[-1]["epoch"]) == epoch)
+        epochs = [int(update["epoch"]) for update in plugin.updates]
+        assert epochs == sorted(epochs)
+    finally:
+        bridge.stop()
+        thread.join(10)
+        gateway.close()
+
+
+def test_nobody_leads_without_zookeeper_and_one_does_when_it_is_back(tmp_path: Path) -> None:
+    with run_zookeeper(tmp_path) as zookeeper, Arbiters(f"zookeeper:{zookeeper.hosts}/themis", tmp_path) as arbiters:
+        arbiters.start("a", "b")
+        leader = arbiters.wait_leader()
+        zookeeper.servers[0].daemon.kill()
+        eventually(lambda: leader.status().get("is_leader") is False, SESSION_S + 3, "it stands down")
+        assert "does not reach ZooKeeper" in leader.get("/api/v1/apps")[1]
+        assert leader.get("/healthz")[0] == 200
+        zookeeper.servers[0].start()
+        zookeeper.servers[0].wait_ready(time.monotonic() + 30)
+        arbiters.wait_leader(within_s=3 * FAILOVER_S)
+        assert [one.process.poll() for one in arbiters.all] == [None, None]

@@ -1,0 +1,98 @@
+"""An arbiter among several: stands for election in ZooKeeper, opens the store of the term it won, and knows who leads else."""
+
+import os
+import socket
+from collections.abc import Callable
+from typing import Final
+
+from themis_arbiter.adapters.zookeeper.elector import ZooKeeperElector
+from themis_arbiter.adapters.zookeeper.session import Place
+from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
+from themis_arbiter.core.types import Millis
+from themis_arbiter.engine.loop import NotLeading
+from themis_arbiter.ports import LeaseStore
+from themis_arbiter.server.config import ZooKeeperConfig
+from themis_arbiter.server.values import Address, StoreAddress
+
+STEP_DOWN_REST_MS: Final[Millis] = 5_000  # that an arbiter which stepped down leaves to the others
+EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - what an address may say, nothing is bound here
+
+
+def place_of(store: StoreAddress, config: ZooKeeperConfig) -> Place:
+    """Where in which ZooKeeper, and as whom."""
+    who = config.credentials
+    return Place(
+        hosts=store.hosts,
+        chroot=store.chroot,
+        session_s=config.session_ms / 1_000,
+        credentials=(who.user, who.password) if who is not None else None,
+    )
+
+
+def callable_from_elsewhere(address: Address) -> str:
+    """`address` as others can call it: one that listens everywhere is called by this machine's name."""
+    return str(Address(socket.gethostname(), address.port) if address.host in EVERYWHERE else address)
+
+
+class Candidacy:
+    """Made before the ports are bound; `start` needs to know them."""
+
+    def __init__(self, place: Place) -> None:
+        self._place = place
+        self._card: dict[str, str] = {}
+        self._elector: ZooKeeperElector | None = None
+
+    def start(
+        self,
+        grpc_address: Address,
+        http_address: Address,
+        *,
+        on_lead: Callable[[str], None],
+        on_stand_down: Callable[[str], None],
+    ) -> None:
+        """Stand for election; see ZooKeeperElector for the callbacks."""
+        self._card = {
+            "name": f"{socket.gethostname()}:{os.getpid()}",
+            "grpc": callable_from_elsewhere(grpc_address),
+            "http": callable_from_elsewhere(http_address),
+        }
+        self._elector = ZooKeeperElector(self._place, self._card, on_lead=on_lead, on_stand_down=on_stand_down)
+        self._elector.start()
+
+    def stop(self) -> None:
+        """Leave the election. A term has to be over before."""
+        if self._elector is not None:
+            self._elector.stop()
+
+    def open_store(self, candidate: str) -> LeaseStore:
+        """The store for a term that rests on the node `candidate`. Errors: StoreError."""
+        return ZooKeeperStore(self._place, leader=self._card, candidate=lambda: candidate)
+
+    def term_ended(self) -> None:
+        """Nothing of the term runs any more, or it could not begin."""
+        if self._elector is not None:
+            self._elector.term_ended()
+
+    def why_not(self) -> str:
+        """Why this arbiter may not act as leader now, "" where it may."""
+        return self._elector.why_not() if self._elector is not None else "this arbiter has not started yet"
+
+    def step_down(self) -> str:
+        """Let another lead; why not, "" where it is under way."""
+        elector = self._elector
+        if elector is None or elector.others == 0:
+            return "no other arbiter stands by: nobody would lead; to stop this one, end its process"
+        elector.resign(STEP_DOWN_REST_MS)
+        return ""
+
+    def standing_by(self) -> NotLeading:
+        """What to tell whoever asks this arbiter to act."""
+        elector = self._elector
+        reign = elector.reign() if elector is not None else None
+        is_reached = elector is not None and elector.is_connected
+        epoch = reign.epoch if reign is not None else 0
+        leader = reign.leader.get("grpc", "") if reign is not None and reign.leader != self._card else ""
+        if not is_reached:
+            return NotLeading("this arbiter does not lead: it does not reach ZooKeeper", leader=leader, epoch=epoch)
+        text = f"{leader} leads" if leader else "nobody is known to lead yet"
+        return NotLeading(f"this arbiter stands by: {text}", leader=leader, epoch=epoch)
