@@ -9,6 +9,7 @@ from themis_arbiter.core.speedup import GUESSED_SLOWDOWN, SlowdownModel
 from themis_arbiter.core.types import CoreError, GpuMillis, Millis, OnLeaseEnd
 
 NO_SHOW_LEASES_MAX: Final = 8  # a no-show is offered nothing for 1, 2, 4, ... at most so many leases
+AGING_MAX: Final = 8.0
 LEASE_MS_MAX: Final = 7 * 24 * 3_600_000
 WEIGHT_MAX: Final = 1e6  # of an owner, as against another's of 1
 
@@ -86,6 +87,11 @@ class PaperRules:
     leftover: Leftover = Leftover.RANDOM
     rounding: Rounding = Rounding.UP
     t_id: TimeAlone = TimeAlone.PAPER
+    aging: float = 0.0  # exponent of waiting in the weight of a bid: 0, as in the paper, weighs all alike
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.aging <= AGING_MAX:
+            raise CoreError(f"aging lies in [0, {AGING_MAX:g}]: {self.aging}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +108,7 @@ class Settings:
     recall: bool = True  # whether `themis` and `guard` may end leases early, for urgent jobs that wait
     tick_ms: Millis = 60_000  # of recall: a waiting job's next chance is at most so far away; without recall, a lease
     urgent_above: float = 1.05  # regret above which a job is urgent (mechanism.md, section 6)
+    starving_above: float = 1.5  # regret above which it goes before all who came later; of the urgent only
     gang_wait_ms: Millis = 10_000  # a gang whose containers are not whole by then is handed back
     no_show_ms: Millis = 60_000  # what was granted and asked for and is still unused then is taken back
     min_runtime_ms: Millis = 0  # a job that started is renewed until it has run so long

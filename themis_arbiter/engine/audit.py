@@ -142,12 +142,12 @@ def audit_call(audit: Audit, call: Call) -> None:
     audit.bids += len(call.bids)
     audit.auctions += 1
     for app in call.bidders:
-        honest = _values(call, app, truth)
+        honest, weight = _values(call, app, truth), call.weights.get(app.app_id, 1.0)
         known: dict[Bid, Mapping[Ground, float]] = {}
         for about in About:
             outcomes: dict[float, Mapping[Ground, float]] = {}
             for lie in all_lies(about):
-                bid = lied_bid(call.market, app, lie)
+                bid = replace(lied_bid(call.market, app, lie), weight=weight)
                 if bid in call.bids:
                     audit.silent += 1
                     continue

@@ -32,7 +32,7 @@ READ_BY: Final[Mapping[str, frozenset[str]]] = {
     **{f.name: frozenset({"paper"}) for f in fields(PaperRules)},
     "payments": frozenset({"paper", "themis"}),
     "first_queue_max": frozenset({"tiresias"}),
-    **dict.fromkeys(("recall", "tick", "urgent_above"), frozenset({"themis", "guard"})),
+    **dict.fromkeys(("recall", "tick", "urgent_above", "starving_above"), frozenset({"themis", "guard"})),
 }
 ALIASES: Final[Mapping[str, str]] = {"fairness_knob": "f"}  # keys that are not called as their field is
 IN_PAPER: Final = "paper."  # before the names of fields of PaperRules
@@ -43,6 +43,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "recall": "whether `themis` and `guard` may end leases early, for urgent jobs that wait",
     "tick": "how long a job that is passed over waits for its next chance",
     "urgent_above": "regret above which a job is urgent",
+    "starving_above": "regret above which an urgent job goes before all others, first come first served",
     "gang_wait": "a gang whose containers are not whole by then is handed back",
     "no_show": "what was granted and is still unused then is taken back",
     "min_runtime": "a job that started is renewed until it has run so long",
@@ -52,6 +53,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "leftover": "who gets what the auction leaves: random, or the least work left first (service)",
     "rounding": "how a winner's share becomes whole gangs: up, down, lottery",
     "t_id": "what rho is measured against: the paper's T_id, or the ideal fluid share (fluid)",
+    "aging": "exponent of the leases lost by waiting in the weight of a bid: 0, as in the paper, weighs all alike",
     "first_queue_max": "GPU time at which a job falls into the second queue",
     "payments": "whether hidden payments keep bids truthful",
 }

@@ -5,7 +5,7 @@ The steps stand apart so that one may hold the same auction on other bids than t
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,10 +14,10 @@ from themis_arbiter.core.auction.payment import Outcome, partial_allocation
 from themis_arbiter.core.bidding import build_bid
 from themis_arbiter.core.later import Record
 from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
-from themis_arbiter.core.policies.handout import HandOut, in_order
+from themis_arbiter.core.policies.handout import HandOut
 from themis_arbiter.core.policies.record import auction_record, hand_out_for
 from themis_arbiter.core.settings import Rounding
-from themis_arbiter.core.types import JobId
+from themis_arbiter.core.types import AppId, JobId
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +28,10 @@ class Call:
     bidders: tuple[MarketApp, ...]  # in order of id
     rest_orders: tuple[Sequence[MarketJob], ...]  # to whom goes what the auction leaves, one list after the other
     choosers: Collection[JobId] = ()  # who of them choose their places first
+    waited_for: tuple[MarketJob, ...] = ()  # jobs of the first list: where one gets no gang, nobody after it is served
     rounding: Rounding = Rounding.UP
     lot: str = ""
+    weights: Mapping[AppId, float] = field(default_factory=dict)  # of bids; of those that are not named, 1
     record: Mapping[str, Any] = field(default_factory=dict)  # the policy's part of the decision record
 
     @cached_property
@@ -40,7 +42,8 @@ class Call:
     @cached_property
     def bids(self) -> tuple[Bid, ...]:
         """What the arbiter bids for them."""
-        return tuple(build_bid(self.market, app) for app in self.bidders)
+        bids = tuple(build_bid(self.market, app) for app in self.bidders)
+        return tuple(replace(b, weight=self.weights[b.app_id]) for b in bids) if self.weights else bids
 
     def hold(self, bids: tuple[Bid, ...]) -> Outcome:
         """The auction of these bids."""
@@ -56,8 +59,7 @@ class Call:
     def hand_out(self, outcome: Outcome) -> HandOut:
         """What the auction left, handed out."""
         hand_out = hand_out_for(self.market, outcome)
-        for order in self.rest_orders:
-            hand_out.run(in_order(order), choosers=self.choosers)
+        hand_out.run_all(self.rest_orders, self.choosers, self.waited_for)
         return hand_out
 
 

@@ -3,15 +3,18 @@
 A job's regret is the rho that its app ends with if the job is passed over once more; above 1.05 it is urgent. Urgent jobs
 are served first, the app with the shortest fair time before the others, and choose their places first; everybody else by
 least remaining declared work, an app's whole demand before the next.
+
+A stream of short urgent apps would pass a gang of most of the cluster for ever. So above a regret of 1.5 a job is starving:
+who starves goes before all others, first come first served, so nobody who comes later can hold it up.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from themis_arbiter.core.later import Record
 from themis_arbiter.core.policies.base import Decision, Market, MarketJob
-from themis_arbiter.core.policies.handout import HandOut, in_order
+from themis_arbiter.core.policies.handout import HandOut
 from themis_arbiter.core.policies.order import arranged
 from themis_arbiter.core.policies.record import order_record, plain_decision
 from themis_arbiter.core.rho import regrets_of
@@ -20,6 +23,7 @@ from themis_arbiter.core.types import JobId
 
 RECALLING: Final = frozenset({"themis", "guard"})  # policies by whose order leases may end early
 ORDER_BY = "urgent jobs by their app's fair time, then all others by the work that their app has left"
+STARVING_FIRST = "starving jobs by their app's arrival, then "
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +33,17 @@ class Standing:
     regrets: Mapping[JobId, float]
     urgent: frozenset[JobId]
     order: tuple[MarketJob, ...]
+    starving: tuple[MarketJob, ...] = ()  # the first of `order`
+
+    @property
+    def orders(self) -> tuple[tuple[MarketJob, ...], ...]:
+        """Who is served one lot after the other."""
+        return (self.starving, self.order[len(self.starving) :]) if self.starving else (self.order,)
 
     def record(self) -> Record:
         """The order and why, as plain values."""
-        return order_record(ORDER_BY, len(self.order), self._whys)
+        by = STARVING_FIRST + ORDER_BY if self.starving else ORDER_BY
+        return order_record(by, len(self.order), self._whys)
 
     def _whys(self) -> Iterator[tuple[MarketJob, Mapping[str, Any]]]:
         for j in self.order:
@@ -47,16 +58,41 @@ def standing(market: Market) -> Standing:
     urgent = frozenset([j for j, r in regrets.items() if r > bar])
     by_fair_time = sorted(market.apps, key=lambda a: (a.t_independent_ms, a.app_id)) if urgent else []
     by_service = sorted(market.apps, key=lambda a: (a.remaining, a.app_id))
-    first = [j for _, j in arranged(by_fair_time) if j.job_id in urgent] if urgent else []
+    starving = _starving(market, regrets, urgent)
+    known = {j.job_id for j in starving}
+    first = [j for _, j in arranged(by_fair_time) if j.job_id in urgent and j.job_id not in known] if urgent else []
     rest = [j for _, j in arranged(by_service) if j.job_id not in urgent]
     if market.is_recall:  # for the urgent only: nobody else takes a holder's place
         rest.sort(key=lambda j: not j.has_gpus)
-    return Standing(regrets, urgent, (*first, *rest))
+    return Standing(regrets, urgent, (*starving, *first, *rest), starving)
+
+
+def _starving(market: Market, regrets: Mapping[JobId, float], urgent: Collection[JobId]) -> tuple[MarketJob, ...]:
+    bar = market.settings.starving_above
+    starves = {j for j in urgent if regrets[j] > bar}
+    if not starves:
+        return ()
+    by_arrival = sorted(market.apps, key=lambda a: (a.arrival_ms, a.app_id))
+    return tuple(j for _, j in arranged(by_arrival) if j.job_id in starves)
 
 
 def is_recalling(settings: Settings) -> bool:
     """Whether leases may end early under these settings."""
     return settings.recall and settings.policy in RECALLING
+
+
+def waited_for(market: Market, stand: Standing) -> tuple[MarketJob, ...]:
+    """Starving jobs without a gang for which free GPUs are kept back now: those given would miss the next grid round.
+
+    All GPUs are on offer in a grid round, but for leases that were given in the last moments before it and so go on to the end
+    after. A gang of most of the cluster would otherwise wait until no such lease happens to be out.
+    """
+    settings = market.settings
+    left = settings.lease_ms - market.now_ms % settings.lease_ms
+    is_between = market.is_recall or not market.supply.ending
+    if is_between and settings.notice_ms < left <= settings.notice_ms + settings.restart_cost_ms:
+        return tuple(j for j in stand.starving if not j.has_gpus and j.can_gain)
+    return ()
 
 
 class GuardPolicy:
@@ -66,5 +102,5 @@ class GuardPolicy:
         """One round."""
         stand = standing(market)
         hand_out = HandOut(market, market.supply.gpus)
-        hand_out.run(in_order(stand.order), choosers=stand.urgent)
+        hand_out.run_all(stand.orders, stand.urgent, waited_for(market, stand))
         return plain_decision(market, hand_out, stand.record())

@@ -45,6 +45,15 @@ class HandOut:
                 return
             barred |= assignment.failed
 
+    def run_all(
+        self, orders: Iterable[Sequence[MarketJob]], choosers: Collection[JobId] = (), waited_for: Iterable[MarketJob] = ()
+    ) -> None:
+        """Give out by one order after the other; after one that leaves one of `waited_for` without a gang, nobody is served."""
+        for order in orders:
+            self.run(in_order(order), choosers)
+            if any(len(j.held) + len(self._got.get(j.job_id, ())) < j.gang for j in waited_for):
+                return
+
     def give(self, job_id: JobId, gpus: Iterable[GpuId]) -> None:
         """These free GPUs go to the job."""
         gpus = tuple(sorted(gpus))

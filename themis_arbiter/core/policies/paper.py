@@ -10,6 +10,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from math import ceil
 
+from themis_arbiter.core.auction.bid import WEIGHT_MAX
 from themis_arbiter.core.later import Later
 from themis_arbiter.core.policies.auctioneer import AuctionPolicy, Call
 from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
@@ -43,6 +44,7 @@ class PaperPolicy(AuctionPolicy):
             rest_orders=tuple(leftover_orders(market, wanting, {a.app_id for a in bidders})),
             rounding=rules.rounding,
             lot=f"{market.round_no}/rounding",
+            weights={a.app_id: aged(market, a) for a in bidders} if rules.aging else {},
             record={
                 "order_by": ORDER_BY,
                 "order": Later(lambda: [{"app_id": a.app_id, "rho": rho[a.app_id]} for a in worst_first]),
@@ -58,6 +60,16 @@ class PaperPolicy(AuctionPolicy):
             if len(j.held) + len(j.ending) >= j.gang
         }
         return rho_of(market, app, time_left(market, app, now))
+
+
+def aged(market: Market, app: MarketApp) -> float:
+    """The weight of the app's bid: (1 + leases that it has lost by waiting) ** aging.
+
+    As an app waits, a GPU changes its rho ever less, so the product of values passes a large gang over for as long as small
+    bids come, and the more surely the longer it has waited (docs/policies.md, "Who waits inside an auction").
+    """
+    lost_ms = max(0.0, market.now_ms - app.arrival_ms - app.attained / max(1, app.demand))
+    return min(WEIGHT_MAX, float((1.0 + lost_ms / market.settings.lease_ms) ** market.settings.paper.aging))
 
 
 def with_paper_t_id(market: Market, app: MarketApp) -> MarketApp:

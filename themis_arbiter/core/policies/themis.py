@@ -8,7 +8,7 @@ from typing import Final
 
 from themis_arbiter.core.policies.auctioneer import AuctionPolicy, Call
 from themis_arbiter.core.policies.base import Market, MarketApp
-from themis_arbiter.core.policies.guard import Standing, standing
+from themis_arbiter.core.policies.guard import Standing, standing, waited_for
 from themis_arbiter.core.types import AppId
 
 BIDDERS_MAX: Final = 16  # apps that one auction is held among
@@ -24,8 +24,9 @@ class ThemisPolicy(AuctionPolicy):
         return Call(
             market=market,
             bidders=tuple(bidders(market, stand)),
-            rest_orders=(stand.order,),
+            rest_orders=stand.orders,
             choosers=stand.urgent,
+            waited_for=waited_for(market, stand),
             record=stand.record(),
         )
 
@@ -35,9 +36,12 @@ def bidders(market: Market, stand: Standing) -> list[MarketApp]:
 
     Among all of the urgent the product of values starves those who have waited longest: the longer an app waits, the less a
     GPU changes its rho, so the less it bids (mechanism.md, section 5, "elapsed term"). Who is asked is therefore decided by
-    need, and only what each of these gets by bids.
+    need, and only what each of these gets by bids. Where somebody starves, the first who came is asked alone.
     """
     most = len(market.supply.gpus)
+    waiting = [j.app_id for j in stand.starving if not j.has_gpus and j.can_gain and j.gang <= most]
+    if waiting:
+        return [a for a in market.apps if a.app_id == waiting[0]]
     worst: dict[AppId, float] = {}
     for job in stand.order:
         if job.job_id in stand.urgent and job.can_gain and job.gang - len(job.held) <= most:
