@@ -24,6 +24,10 @@ class OrderPolicy(ABC):
     def key(self, market: Market, app: MarketApp, job: MarketJob) -> Key:
         """The job's rank."""
 
+    def keys(self, market: Market, app: MarketApp) -> list[Key]:
+        """Ranks of the app's jobs, in the app's own order of them."""
+        return [self.key(market, app, job) for job in app.in_order]
+
     def decide(self, market: Market) -> Decision:
         """One round."""
         order = self.order(market)
@@ -33,9 +37,25 @@ class OrderPolicy(ABC):
 
     def order(self, market: Market) -> list[tuple[MarketJob, Key]]:
         """All jobs with their keys, in the order in which they are served."""
-        ranked = [(job, self.key(market, app, job), app) for app, job in arranged(market.apps)]
+        ranked = [(job, key, app) for app in market.apps for job, key in zip(app.in_order, self.keys(market, app), strict=True)]
         ranked.sort(key=lambda r: (r[1], r[2].arrival_ms, r[2].app_id))
         return [(job, key) for job, key, _ in ranked]
+
+
+class AppOrderPolicy(OrderPolicy):
+    """All jobs of an app have its rank, worked out once: to look at each of its jobs for each of them would be quadratic."""
+
+    @abstractmethod
+    def app_key(self, market: Market, app: MarketApp) -> Key:
+        """The app's rank."""
+
+    def key(self, market: Market, app: MarketApp, job: MarketJob) -> Key:
+        """Its app's."""
+        return self.app_key(market, app)
+
+    def keys(self, market: Market, app: MarketApp) -> list[Key]:
+        """The app's, for each job."""
+        return [self.app_key(market, app)] * len(app.in_order)
 
 
 def whys(order: Iterable[tuple[MarketJob, Key]]) -> Iterator[tuple[MarketJob, dict[str, float]]]:

@@ -1,7 +1,7 @@
 """Policies that are one number per job or app: fifo, las, tiresias, srtf, srsf, strawman (docs/policies.md compares them)."""
 
 from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
-from themis_arbiter.core.policies.order import Key, OrderPolicy
+from themis_arbiter.core.policies.order import AppOrderPolicy, Key, OrderPolicy
 from themis_arbiter.core.policies.placing import best_speed
 from themis_arbiter.core.rho import rho_of, time_left
 
@@ -19,7 +19,7 @@ class FifoPolicy(OrderPolicy):
         return (app.arrival_ms, job.arrival_ms)
 
 
-class LasPolicy(OrderPolicy):
+class LasPolicy(AppOrderPolicy):
     """Least attained service: the app that has had the fewest GPU-seconds for its weight comes first.
 
     Nothing has to be declared, so nothing can be gained by lying. Taken per app, as fairness is: an app gains nothing by
@@ -28,7 +28,7 @@ class LasPolicy(OrderPolicy):
 
     order_by = "GPU-ms that its app has had, for its weight"
 
-    def key(self, market: Market, app: MarketApp, job: MarketJob) -> Key:
+    def app_key(self, market: Market, app: MarketApp) -> Key:
         """Attained service."""
         return (app.attained / app.weight,)
 
@@ -49,7 +49,7 @@ class TiresiasPolicy(OrderPolicy):
         return (float(job.attained >= market.settings.first_queue_max), job.arrival_ms)
 
 
-class SrtfPolicy(OrderPolicy):
+class SrtfPolicy(AppOrderPolicy):
     """Shortest remaining time first, by app: the time it would still take with all that it wants, best placed.
 
     The Themis paper's baseline of that name; work is what is declared and metered, never an oracle's.
@@ -57,12 +57,12 @@ class SrtfPolicy(OrderPolicy):
 
     order_by = "time its app still needs with all that it wants (ms)"
 
-    def key(self, market: Market, app: MarketApp, job: MarketJob) -> Key:
+    def app_key(self, market: Market, app: MarketApp) -> Key:
         """Remaining time."""
         return (max(j.remaining / best_speed(market, j, max(j.gang, j.wanted)) for j in app.jobs),)
 
 
-class SrsfPolicy(OrderPolicy):
+class SrsfPolicy(AppOrderPolicy):
     """Shortest remaining service first, by app: GPUs x time still needed, which is the serial work left of its jobs.
 
     The strongest of the simple rules on mean completion time (policy-study.md), and what the default falls back to for
@@ -71,12 +71,12 @@ class SrsfPolicy(OrderPolicy):
 
     order_by = "work that its app has left (GPU-ms)"
 
-    def key(self, market: Market, app: MarketApp, job: MarketJob) -> Key:
+    def app_key(self, market: Market, app: MarketApp) -> Key:
         """Remaining service."""
         return (app.remaining,)
 
 
-class StrawmanPolicy(OrderPolicy):
+class StrawmanPolicy(AppOrderPolicy):
     """The strawman of the Themis paper (3.1): all GPUs to the app with the worst rho, then the next.
 
     Rho is what the app would end with if it got nothing of what is on offer (held GPUs counted in), against the ideal fluid
@@ -85,7 +85,7 @@ class StrawmanPolicy(OrderPolicy):
 
     order_by = "minus its app's rho"
 
-    def key(self, market: Market, app: MarketApp, job: MarketJob) -> Key:
+    def app_key(self, market: Market, app: MarketApp) -> Key:
         """Minus rho: the worst first."""
         topology = market.supply.topology
         as_is = {j.job_id: (len(j.held), topology.locality(j.held), False) for j in app.jobs if j.is_whole}
