@@ -4,17 +4,28 @@ import json
 from dataclasses import dataclass
 
 from themis_arbiter.core.codec import dumps, from_plain
-from themis_arbiter.core.types import AppId, CoreError, NodeName
+from themis_arbiter.core.types import AppId, CoreError, GpuMillis, Millis, NodeName
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Admitted:
+    """An app that admission control has let in (core.admission): when, the time that was promised it, its work then."""
+
+    app_id: AppId
+    admitted_ms: Millis
+    promised_ms: float
+    work: GpuMillis
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdminState:
-    """Nothing set is the default; names sorted."""
+    """Nothing set is the default; names sorted. `admitted` is nobody's setting: it is kept here because it is stored alike."""
 
     is_paused: bool = False
     is_observing: bool = False
     drained: tuple[NodeName, ...] = ()
     weights: tuple[tuple[AppId, float], ...] = ()
+    admitted: tuple[Admitted, ...] = ()
 
 
 def admin_to_text(admin: AdminState) -> str:

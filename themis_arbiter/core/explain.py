@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from themis_arbiter.core import admission
 from themis_arbiter.core.kinds import never_rooms, on_lease_end, protected_jobs, why_impossible, work_lost_by_moving
 from themis_arbiter.core.lease import Cause, Lease, LeaseState
 from themis_arbiter.core.machine import Arbiter
@@ -26,7 +27,8 @@ def explain(arbiter: Arbiter, app_id: AppId, now_ms: Millis) -> tuple[str, ...] 
         return None
     app_id = app.app_id
     now_ms = max(now_ms, state.now_ms)
-    view = app_view(state, app, now_ms)
+    line = admission.line(state, now_ms)
+    view = app_view(state, app, now_ms, line)
     lines = [
         (
             f"{app_id} is {view.state.value.lower()}: rho {view.rho:.2f} so far, {view.rho_forecast:.2f} at its end "
@@ -38,6 +40,7 @@ def explain(arbiter: Arbiter, app_id: AppId, now_ms: Millis) -> tuple[str, ...] 
             f"{view.attained_gpu_ms / 1000:.0f} GPU-s have been metered."
         ),
         *_weight(state, app),
+        *_queued(state, app, line, now_ms),
     ]
     if app.has_ended:
         vanished = " (the ResourceManager stopped naming it)" if app.final_status == GONE_STATUS else ""
@@ -60,6 +63,22 @@ def _weight(state: State, app: App) -> Iterator[str]:
     if owners and part is not None:
         whose = " in ".join(name for name, _ in reversed(owners))
         yield f"It draws on the share of {whose} with all live apps there, and so counts {part:.3g} beside the others."
+
+
+def _queued(state: State, app: App, line: admission.Line, now_ms: Millis) -> Iterator[str]:
+    """Why it is not let in, and when it may be."""
+    if app.app_id not in line.order:
+        return
+    place = f"It waits to be let in, as number {line.order.index(app.app_id) + 1} of {len(line.order)}"
+    bound = f"admission_max_rho = {state.settings.admission_max_rho:g}"
+    seen = admission.project(state, app.app_id, now_ms)
+    if seen.max_rho > state.settings.admission_max_rho:
+        yield f"{place}: with it the projected rho of {seen.whose} would be {seen.max_rho:.2f}, above {bound}."
+    else:
+        yield f"{place}: first come first served, and those before it would push somebody's projected rho above {bound}."
+    own_ms = max(line.first_ms, admission.earliest(state, app.app_id, now_ms))
+    about = "in about" if app.app_id == line.order[0] else "not before"
+    yield f"If nobody comes or ends otherwise than foretold it is let in {about} {max(0, own_ms - now_ms) / 1000:.0f} s."
 
 
 def _of_arbiter(state: State) -> Iterator[str]:

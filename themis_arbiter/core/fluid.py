@@ -245,6 +245,11 @@ class FluidShare:
             self._ends = self._now().ends()
         return self._ends
 
+    def fair_finishes_with(self, app: FluidApp) -> Mapping[AppId, float]:
+        """The same if `app` came too, at its `arrival_ms`, now or later."""
+        flow = self._now()
+        return flow.told(_Input(max(float(app.arrival_ms), flow.now), self._serial + 1, join=app)).ends()
+
     def _now(self) -> _Flow:
         flow = self._base
         for news in self._inputs:

@@ -6,7 +6,7 @@ Reports are level-triggered, so every handler compares with what was known and d
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from themis_arbiter.core import accounts
+from themis_arbiter.core import accounts, admission
 from themis_arbiter.core.attendance import adopt
 from themis_arbiter.core.effects import AppEnded, ContainerLost
 from themis_arbiter.core.events import (
@@ -58,6 +58,7 @@ def on_rm_reported(state: State, event: RmReported) -> None:
     tell_impossible(state, [r.job_id for r in event.jobs])
     for app_id in sorted({state.jobs[r.job_id].report.app_id for r in event.jobs if r.job_id in state.jobs}):
         _end_app_if_over(state, app_id)
+    admission.on_news(state)
     state.store_meters_soon()
 
 

@@ -17,7 +17,7 @@ from themis_arbiter.core.fluid import FluidApp
 from themis_arbiter.core.owners import owners_of
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import AppId, GpuMillis, JobId, Millis, OnLeaseEnd
-from themis_arbiter.core.workload import Job
+from themis_arbiter.core.workload import App, Job
 
 
 def on_lease_end(state: State, job: Job) -> OnLeaseEnd:
@@ -131,13 +131,38 @@ def take_up(state: State, app_id: AppId) -> None:
     live = [j for j in app.job_ids if state.is_live(j)]
     if not live or all(why_impossible(state, j) for j in live):
         return
-    app = state.declared(app)
-    state.apps[app_id] = replace(app, is_flowing=True)
+    if is_admission_on(state) and not _is_in(state, app):
+        state.is_admission_due |= app_id not in state.queued
+        state.queued[app_id] = None
+    else:
+        flow(state, app_id, None)
+
+
+def is_admission_on(state: State) -> bool:
+    """Whether apps have to be let in (core.admission)."""
+    return state.settings.admission_max_rho > 0.0 and not state.admin.is_observing
+
+
+def holds_gpus(state: State, app: App) -> bool:
+    """Whether any job of the app has leases or runs on GPUs."""
+    return any(state.jobs[j].gpus_running or state.ledger.kept_count(j) for j in app.job_ids)
+
+
+def _is_in(state: State, app: App) -> bool:
+    return any(a.app_id == app.app_id for a in state.admin.admitted) or holds_gpus(state, app)
+
+
+def flow(state: State, app_id: AppId, admitted_ms: Millis | None) -> None:
+    """Let the fluid share count the app from when it was let in; None: from its arrival, or since when it is in already."""
+    app = state.declared(state.apps[app_id])
+    if admitted_ms is None:
+        admitted_ms = next((a.admitted_ms for a in state.admin.admitted if a.app_id == app_id), None)
+    state.apps[app_id] = replace(app, is_flowing=True, admitted_ms=admitted_ms)
     state.version += 1
     state.fluid.join(
         FluidApp(
             app_id=app_id,
-            arrival_ms=app.arrival_ms,
+            arrival_ms=app.arrival_ms if admitted_ms is None else admitted_ms,
             work=app.told_work,
             left=app.told_work,
             parallelism=app.told_parallelism,

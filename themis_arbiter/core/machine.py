@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final, assert_never
 
-from themis_arbiter.core import attendance, intake, leasing, rounds
+from themis_arbiter.core import admission, attendance, intake, leasing, rounds
 from themis_arbiter.core.admin import on_admin
 from themis_arbiter.core.admin_state import admin_from_text
 from themis_arbiter.core.effects import Effect
@@ -35,9 +35,16 @@ from themis_arbiter.core.observing import begin_observing
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.state import State
 
+
+def on_grid(state: State) -> None:
+    """A lease end comes near: time alone may have made room for who waits to be let in."""
+    admission.review(state)
+    rounds.on_grid(state)
+
+
 ON_TIMER: Final[Mapping[Timer, Callable[[State], None]]] = {
     Timer.ROUND: rounds.on_round,
-    Timer.GRID: rounds.on_grid,
+    Timer.GRID: on_grid,
     Timer.RECALL: rounds.on_recall,
     Timer.TIDY: leasing.on_tidy,
     Timer.GANGS: attendance.on_shows,
@@ -108,6 +115,8 @@ def on_epoch_acquired(state: State, event: EpochAcquired) -> None:
     state.epoch = event.epoch
     state.last_start_id = event.start_id
     state.admin = admin_from_text(event.admin)
+    if state.settings.admission_max_rho == 0.0:
+        state.admin = replace(state.admin, admitted=())
     if state.settings.observe_only and not state.admin.is_observing:
         state.admin = replace(state.admin, is_observing=True)
     state.last_round, state.last_serial = event.last_round, event.last_serial

@@ -9,6 +9,8 @@ from themis_arbiter.core.speedup import GUESSED_SLOWDOWN, SlowdownModel
 from themis_arbiter.core.types import CoreError, GpuMillis, Millis, OnLeaseEnd
 
 NO_SHOW_LEASES_MAX: Final = 8  # a no-show is offered nothing for 1, 2, 4, ... at most so many leases
+ADMISSION_RHO_MAX: Final = 1e6
+ADMISSION_QUEUE_MAX: Final = 10_000
 AGING_MAX: Final = 8.0
 LEASE_MS_MAX: Final = 7 * 24 * 3_600_000
 WEIGHT_MAX: Final = 1e6  # of an owner, as against another's of 1
@@ -121,6 +123,8 @@ class Settings:
     fairness_knob: float = 0.8  # f of the `paper` policy
     paper: PaperRules = field(default_factory=PaperRules)
     payments: bool = True
+    admission_max_rho: float = 0.0  # admission control's bound on projected rho (core.admission); 0: everybody is let in
+    admission_queue_max: int = 1_000  # apps that may wait to be let in; beyond it the first is let in whatever it does
     first_queue_max: GpuMillis = 3_600_000.0  # of the `tiresias` policy: a job falls into its second queue at so much GPU time
     slowdowns: SlowdownModel = field(default_factory=lambda: SlowdownModel(default=GUESSED_SLOWDOWN))
 
@@ -151,5 +155,9 @@ class Settings:
             _check_weight(f"user {user}'s", weight)
         if self.first_queue_max < 0:
             raise CoreError(f"first_queue_max must not be negative: {self.first_queue_max}")
+        if not (self.admission_max_rho == 0.0 or 1.0 <= self.admission_max_rho <= ADMISSION_RHO_MAX):
+            raise CoreError(f"admission_max_rho is 0 (off) or lies in [1, {ADMISSION_RHO_MAX:g}]: {self.admission_max_rho}")
+        if not 1 <= self.admission_queue_max <= ADMISSION_QUEUE_MAX:
+            raise CoreError(f"admission_queue_max lies in [1, {ADMISSION_QUEUE_MAX}]: {self.admission_queue_max}")
         if not 0.0 <= self.fairness_knob <= 1.0:
             raise CoreError(f"the fairness knob f lies in [0, 1]: {self.fairness_knob}")

@@ -88,6 +88,8 @@ class State:
     returning: dict[JobId, int] = field(default_factory=dict)  # GPUs of containers that ran before and are to be named again
     presence: float = 0.0  # integral over time of the number of live apps, for n_avg
     admin: AdminState = field(default_factory=AdminState)
+    queued: dict[AppId, None] = field(default_factory=dict)  # apps that wait to be let in (core.admission)
+    is_admission_due: bool = False  # whether somebody came or ended since it was looked who may be let in
     told: dict[JobId, str] = field(default_factory=dict)  # the line on each job's page in YARN
     ledger: Ledger = field(default_factory=Ledger)
     fluid: FluidShare = field(default_factory=FluidShare)
@@ -355,7 +357,8 @@ class State:
         if end is None:
             end = self.fluid.fair_finishes().get(app.app_id, inf)
         # With no GPU in the cluster nobody's share ever finishes; any finite value orders those who wait.
-        ideal = end - app.arrival_ms if end != inf else float(NO_GPUS_T_MS)
+        since = app.arrival_ms if app.admitted_ms is None else app.admitted_ms
+        ideal = end - since if end != inf else float(NO_GPUS_T_MS)
         return max(float(self.settings.rho_floor_ms), ideal)
 
 

@@ -9,6 +9,7 @@ from themis_arbiter.core.types import AppId, Epoch, JobId, Millis, NodeName, Rac
 class AppState(StrEnum):
     """Where an app is in its life."""
 
+    QUEUED = "QUEUED"  # waits to be let in by admission control
     WAITING = "WAITING"  # holds no GPU
     RUNNING = "RUNNING"
     ENDED = "ENDED"

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
+from themis_arbiter.core import admission
 from themis_arbiter.core.events import NodeReport
 from themis_arbiter.core.lease import Lease
 from themis_arbiter.core.machine import Arbiter
@@ -17,7 +18,9 @@ def apps(arbiter: Arbiter, now_ms: Millis, *, include_ended: bool = True) -> tup
     """Apps by arrival."""
     state = arbiter.state
     order = sorted(state.apps.values(), key=lambda a: (a.arrival_ms, a.app_id))
-    return tuple(app_view(state, a, max(now_ms, state.now_ms)) for a in order if include_ended or not a.has_ended)
+    now_ms = max(now_ms, state.now_ms)
+    line = admission.line(state, now_ms)
+    return tuple(app_view(state, a, now_ms, line) for a in order if include_ended or not a.has_ended)
 
 
 def has_job(arbiter: Arbiter, app_id: AppId, job_id: JobId) -> bool:
@@ -102,16 +105,17 @@ def rounds(arbiter: Arbiter, limit: int) -> tuple[Mapping[str, Any], ...]:
     return tuple(list(arbiter.state.rounds)[: -limit - 1 : -1]) if limit > 0 else ()
 
 
-def app_view(state: State, app: App, now_ms: Millis) -> AppView:
-    """One app as of `now_ms`."""
+def app_view(state: State, app: App, now_ms: Millis, line: admission.Line) -> AppView:
+    """One app as of `now_ms`; `line` is who waits to be let in."""
     jobs = tuple(state.jobs[j].at(now_ms) for j in app.job_ids)
     kept = [x for j in jobs for x in state.ledger.of_job(j.job_id) if not state.ledger.is_next(x)]
     by_node: dict[NodeName, int] = {}
     for lease in kept:
         by_node[lease.node_of_gpu] = by_node.get(lease.node_of_gpu, 0) + 1
     work, _ = state.app_shape(app)
-    t_independent = state.t_independent_ms(app)
-    rho = _rho_so_far(state, app, now_ms)
+    is_queued = app.app_id in line.order
+    t_independent = admission.t_independent_ms(state, app) if is_queued else state.t_independent_ms(app)
+    rho = ((app.finish_ms if app.has_ended else now_ms) - app.arrival_ms) / t_independent
     remaining = sum(_remaining(state, j) for j in jobs if not j.report.is_finished)
     running = sum(j.gpus_running for j in jobs)
     holds = len(kept) or (running if state.admin.is_observing else 0)
@@ -125,13 +129,14 @@ def app_view(state: State, app: App, now_ms: Millis) -> AppView:
         forecast = (now_ms - app.arrival_ms + remaining / running) / t_independent
     else:
         wanted = max(1, sum(j.wanted for j in jobs))
-        forecast = (now_ms - app.arrival_ms + state.settings.lease_ms + remaining / wanted) / t_independent
+        starts_ms = (line.first_ms if is_queued else now_ms) + state.settings.lease_ms
+        forecast = (starts_ms - app.arrival_ms + remaining / wanted) / t_independent
     counts = state.lease_counts.get(app.app_id, LeaseCounts())
     return AppView(
         app_id=app.app_id,
         user=app.user,
         queue=app.queue,
-        state=AppState.ENDED if app.has_ended else AppState.RUNNING if holds else AppState.WAITING,
+        state=_app_state(app, is_queued=is_queued, holds=bool(holds)),
         arrival_ms=app.arrival_ms,
         finish_ms=app.finish_ms,
         rho=rho,
@@ -149,6 +154,12 @@ def app_view(state: State, app: App, now_ms: Millis) -> AppView:
         final_status=app.final_status,
         jobs=tuple(_job_view(state, j) for j in jobs),
     )
+
+
+def _app_state(app: App, *, is_queued: bool, holds: bool) -> AppState:
+    if app.has_ended or is_queued:
+        return AppState.ENDED if app.has_ended else AppState.QUEUED
+    return AppState.RUNNING if holds else AppState.WAITING
 
 
 def _job_view(state: State, job: Job) -> JobView:

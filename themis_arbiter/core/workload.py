@@ -174,7 +174,8 @@ class App:
     told_work: GpuMillis = 0.0  # work and parallelism that the fluid model was last told
     told_parallelism: float = 0.0
     demand: int = 0  # GPUs that all its jobs, those that are over too, could use at once
-    is_flowing: bool = False  # the fluid share knows of it: not while all that it asks for is impossible
+    is_flowing: bool = False  # the fluid share knows of it: not while it waits to be let in or asks for the impossible
+    admitted_ms: Millis | None = None  # when admission control let it in; None where there is none
 
     @property
     def has_ended(self) -> bool:

@@ -242,7 +242,7 @@ def _state_gauges(snapshot: Snapshot, apps_ended: int) -> Iterator[Metric]:
     yield _gauge("themis_rho_left_out", "Live apps without a themis_rho series.", len(live) - len(rho.samples))
     yield _gauge("themis_max_rho", "Largest rho so far of a live app, 0 without any.", snapshot.max_rho)
     apps = GaugeMetricFamily("themis_apps", "Apps by state; ended: since this process started.", labels=["state"])
-    for state in (AppState.WAITING, AppState.RUNNING):
+    for state in (AppState.QUEUED, AppState.WAITING, AppState.RUNNING):
         apps.add_metric([state.value.lower()], sum(a.state is state for a in live))
     apps.add_metric([AppState.ENDED.value.lower()], apps_ended)
     yield apps

@@ -72,6 +72,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("policy", values.choice(sorted(POLICIES)), "themis", "Who gets which GPUs."),
     Setting("fairness_knob", values.fraction, 0.8, "f of the `paper` policy; other policies do not read it."),
     Setting("payments", values.boolean, True, "Whether hidden payments keep bids truthful."),
+    Setting("admission_max_rho", values.rho_bound, 0.0, "Admission control: the bound on projected rho; 0: all are let in."),
+    Setting("admission_queue_max", values.whole(1, 10_000), 1_000, "Apps that may wait to be let in."),
     Setting("models", values.path, None, "CSV file `model,slot,machine,rack,cluster` of slowdowns; without: a guess."),
     Setting(
         "store", values.store, "sqlite:themis.db", "Where leases are kept: `sqlite:PATH`, `zookeeper:HOSTS/PATH` or `memory:`."
@@ -94,6 +96,8 @@ DURATIONS: Final = (
     *("lease", "notice", "debounce", "rho_floor", "restart_cost", "tick", "gang_wait"),
     *("no_show", "min_runtime", "recovery_grace"),
 )
+# And those that are what they are called.
+DIRECT: Final = ("policy", "fairness_knob", "payments", "observe_only", "admission_max_rho", "admission_queue_max")
 SECTIONS: Final = tuple(dict.fromkeys(s.key.partition(".")[0] for s in SETTINGS if "." in s.key))
 
 
@@ -328,7 +332,7 @@ def _build(
     notes: tuple[str, ...],
 ) -> ServerConfig:
     arguments: dict[str, Any] = {f"{name}_ms": parsed[name] for name in DURATIONS}
-    arguments |= {name: parsed[name] for name in ("policy", "fairness_knob", "payments", "observe_only")}
+    arguments |= {name: parsed[name] for name in DIRECT}
     arguments |= {"on_lease_end": OnLeaseEnd(parsed["on_lease_end"]), "queues": queues}
     arguments |= {"share_by": ShareBy(parsed["share_by"]), "users": users}
     if slowdowns is not None:

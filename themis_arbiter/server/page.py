@@ -44,12 +44,15 @@ def status_page(status: admin_pb2.StatusReply, apps: admin_pb2.ListAppsReply, no
         f"bridge {bridge}; leases of {status.lease_ms / 1000:g} s, notice {status.notice_ms / 1000:g} s."
     )
     head = "".join(f"<th>{column}</th>" for column in COLUMNS)
-    notices = "".join(f"<p><b>{notice}</b></p>" for notice in _notices(status, nodes))
+    notices = "".join(f"<p><b>{notice}</b></p>" for notice in _notices(status, apps, nodes))
     return _page(f"<p>{summary}</p>{notices}<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>")
 
 
-def _notices(status: admin_pb2.StatusReply, nodes: admin_pb2.ListNodesReply) -> Iterator[str]:
+def _notices(status: admin_pb2.StatusReply, apps: admin_pb2.ListAppsReply, nodes: admin_pb2.ListNodesReply) -> Iterator[str]:
     """What is not as usual."""
+    queued = sum(a.state == "QUEUED" for a in apps.apps)
+    if queued:
+        yield f"{queued} {'app waits' if queued == 1 else 'apps wait'} to be let in: themis explain APP tells why and how long."
     if status.is_paused:
         yield "Paused by an admin: leases are renewed as they are, no new ones given."
     if status.is_observing:

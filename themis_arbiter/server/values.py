@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from themis_arbiter.core.settings import WEIGHT_MAX
+from themis_arbiter.core.settings import ADMISSION_RHO_MAX, WEIGHT_MAX
 from themis_arbiter.core.types import Millis
 
 DURATION_MS_MAX: Final = 366 * 24 * 3_600_000
@@ -121,6 +121,21 @@ def boolean(value: object, _origin: Origin) -> bool:
     if word not in _TRUE | _FALSE:
         raise ValueProblem(f"{shown(value)} is neither true nor false; write true or false")
     return word in _TRUE
+
+
+def rho_bound(value: object, _origin: Origin) -> float:
+    """0, or a number from 1 to ADMISSION_RHO_MAX. Errors: ValueProblem."""
+    number = None
+    if isinstance(value, str | int | float) and not isinstance(value, bool):
+        try:
+            number = float(value)
+        except (ValueError, OverflowError):
+            number = None
+    if number is None or not (number == 0.0 or 1.0 <= number <= ADMISSION_RHO_MAX):
+        raise ValueProblem(
+            f"{shown(value)} is neither 0 (off) nor a number from 1 to {ADMISSION_RHO_MAX:g}; write one, such as 2"
+        )
+    return number
 
 
 def fraction(value: object, _origin: Origin) -> float:

@@ -53,6 +53,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "leftover": "who gets what the auction leaves: random, or the least work left first (service)",
     "rounding": "how a winner's share becomes whole gangs: up, down, lottery",
     "t_id": "what rho is measured against: the paper's T_id, or the ideal fluid share (fluid)",
+    "admission_max_rho": "admission control: who would push somebody's projected rho above it waits to be let in; 0: off",
+    "admission_queue_max": "apps that may wait to be let in; beyond it the first is let in whatever it does",
     "aging": "exponent of the leases lost by waiting in the weight of a bid: 0, as in the paper, weighs all alike",
     "first_queue_max": "GPU time at which a job falls into the second queue",
     "payments": "whether hidden payments keep bids truthful",

@@ -117,7 +117,8 @@ def moved(state_from: LeaseState | None, state_to: LeaseState, cause: Cause = Ca
 
 
 def test_scrape_shows_the_state() -> None:
-    world = World(snapshot(app("a", 1.5), app("b", 0.5, AppState.WAITING)))
+    world = World(snapshot(app("a", 1.5), app("b", 0.5, AppState.WAITING), app("c", 0.1, AppState.QUEUED)))
+    assert world.value("themis_apps", state="queued") == 1
     assert world.value("themis_rho", app="a") == 1.5
     assert world.value("themis_max_rho") == 1.5
     assert world.value("themis_apps", state="waiting") == 1

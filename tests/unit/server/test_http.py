@@ -13,6 +13,7 @@ from themis_arbiter.gen.themis.v1 import admin_pb2, types_pb2
 from themis_arbiter.server import http as http_module
 from themis_arbiter.server.documents import BadQueryError, NotFoundError, UnavailableError
 from themis_arbiter.server.http import THREADS_MAX, HttpPort, HttpPortError
+from themis_arbiter.server.page import status_page
 from themis_arbiter.server.values import Address
 
 HOSTILE = '<script>alert("x")</script>\u202e'
@@ -188,6 +189,17 @@ def test_page_says_what_is_not_as_usual(port: Port) -> None:
     body = port.ask("/")[1]
     assert "Paused by an admin" in body
     assert "Looking on only" in body
+
+
+def test_page_says_that_apps_wait_to_be_let_in() -> None:
+    apps = admin_pb2.ListAppsReply(apps=[admin_pb2.AppView(app_id=a, state="QUEUED") for a in "ab"])
+    body = status_page(admin_pb2.StatusReply(), apps, admin_pb2.ListNodesReply())
+    assert "2 apps wait to be let in" in body
+    assert "<td>QUEUED</td>" in body
+    del apps.apps[0]
+    assert "1 app waits to be let in" in status_page(admin_pb2.StatusReply(), apps, admin_pb2.ListNodesReply())
+    del apps.apps[0]
+    assert "let in" not in status_page(admin_pb2.StatusReply(), apps, admin_pb2.ListNodesReply())
 
 
 def test_only_reading_methods_are_answered(port: Port) -> None:
