@@ -9,6 +9,7 @@ import socket
 import sys
 import uuid
 from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -48,6 +49,13 @@ def admin() -> None:
     """Change a running arbiter; see what was changed."""
 
 
+def _named(_context: click.Context, parameter: click.Parameter, value: str) -> str:
+    """The name of something. Errors: WrongUse where it is empty."""
+    if not value.strip():
+        raise WrongUse(f"{parameter.human_readable_name}: is empty; write a name")
+    return value
+
+
 def _acts(command: F) -> F:
     """The options of a verb that an arbiter does."""
     for option in (JSON_OPTION, ARBITER_OPTION, _REQUEST_ID, _YES):
@@ -70,7 +78,7 @@ def resume(**options: Any) -> None:
 
 
 @admin.command()
-@click.argument("target")
+@click.argument("target", callback=_named)
 @_acts
 def revoke(target: str, **options: Any) -> None:
     """End leases with notice.
@@ -81,7 +89,7 @@ def revoke(target: str, **options: Any) -> None:
 
 
 @admin.command(short_help="Empty a node, lease by lease.")
-@click.argument("node")
+@click.argument("node", callback=_named)
 @click.option("--undo", "is_undone", is_flag=True, help="Give leases on NODE again.")
 @_acts
 def drain(node: str, is_undone: bool, **options: Any) -> None:
@@ -93,11 +101,13 @@ def drain(node: str, is_undone: bool, **options: Any) -> None:
 
 
 @admin.command("set-weight", short_help="Weigh an app in the fair share.")
-@click.argument("app")
+@click.argument("app", callback=_named)
 @click.argument("weight", type=float)
 @_acts
 def set_weight(app: str, weight: float, **options: Any) -> None:
     """Set the WEIGHT of APP in the fair share, from now on; 1 is usual."""
+    if not isfinite(weight):
+        raise WrongUse(f"WEIGHT: {weight:g} is no weight; write a number above 0, such as 2")
     _act(AdminVerb.SET_WEIGHT, f"set the weight of {app} to {weight:g}", target=app, value=weight, **options)
 
 

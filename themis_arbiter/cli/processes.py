@@ -48,14 +48,14 @@ def bridge(config_file: Path | None, **flags: Any) -> None:
 
 
 @click.command("check-config")
-@click.argument("file", required=False, type=click.Path(path_type=Path))
+@click.argument("file", required=False, envvar="THEMIS_CONFIG", type=click.Path(path_type=Path))
 @JSON_OPTION
 def check_config(file: Path | None, as_json: bool) -> None:
     """Check settings and print them.
 
     FILE and the THEMIS_* variables are read; the settings that would hold are shown with where each was said.
 
-    Without FILE: the defaults. Exit status 2 where anything is wrong, with a line for each problem.
+    Without FILE: that of THEMIS_CONFIG, else the defaults. Exit status 2 where anything is wrong, with a line for each problem.
     """
     config = configured(file, {})
     for note in config.notes:

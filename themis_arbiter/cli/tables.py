@@ -149,7 +149,15 @@ def audit_rows(reply: admin_pb2.ListAuditReply) -> list[list[str]]:
 
 
 ROUND_COLUMNS: Final = (
-    *(("ROUND", True), ("TIME (UTC)", False), ("POLICY", False), ("OFFERED", True), ("BIDS", True), ("WON", True)),
+    *(
+        ("ROUND", True),
+        ("TIME (UTC)", False),
+        ("KIND", False),
+        ("POLICY", False),
+        ("OFFERED", True),
+        ("BIDS", True),
+        ("WON", True),
+    ),
     *(("LEFTOVER", True), ("UNUSED", True), ("WINNERS", False)),
 )
 
@@ -167,6 +175,7 @@ def _round_row(record: Mapping[str, Any]) -> list[str]:
     return [
         str(record.get("round", NOTHING)),
         at,
+        str(record.get("kind", NOTHING)),
         str(record.get("policy", NOTHING)),
         _count(record.get("offered")),
         _count(record.get("bids")),

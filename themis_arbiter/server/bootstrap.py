@@ -40,6 +40,7 @@ from themis_arbiter.engine.loop import EngineError, NotLeading
 from themis_arbiter.obs.logs import AUDIT, log_event
 from themis_arbiter.obs.metrics import MetricsObserver, new_registry, scrape_text
 from themis_arbiter.obs.snapshot import Snapshot, SnapshotUnavailableError
+from themis_arbiter.obs.store_log import StoreLog
 from themis_arbiter.ports import Clock, Journal, LeaseStore, ResourceManager, StoreError
 from themis_arbiter.server.candidacy import Candidacy, place_of
 from themis_arbiter.server.config import ServerConfig
@@ -213,7 +214,7 @@ class Server:
             store=store,
             journal=journal,
             rm=self._rm,
-            observers=(self.metrics, self._audit),
+            observers=(self.metrics, self._audit, StoreLog(_log)),
             fence=self._fence(),
             on_failed=self._fail,
         )

@@ -149,7 +149,14 @@ def test_set_weight(cli: Cli) -> None:
     assert "Its weight is 2.5, set by an admin." in cli("explain", "a")[1]
     assert "a weight lies between" in cli("admin", "set-weight", "a", "0", "--yes")[2]
     assert cli("admin", "set-weight", "a", "much", "--yes")[0] == 2
-    assert cli("admin", "set-weight", "a", "nan", "--yes")[0] == 1
+    for wrong in ("nan", "inf"):
+        status, _, err = cli("admin", "set-weight", "a", wrong, "--yes")
+        assert status == 2
+        assert f"WEIGHT: {wrong} is no weight; write a number above 0" in err
+    for verb in (("revoke", ""), ("drain", " "), ("set-weight", "", "2")):
+        status, _, err = cli("admin", *verb, "--yes")
+        assert status == 2
+        assert "is empty; write a name" in err
 
 
 def test_observe_only(cli: Cli) -> None:

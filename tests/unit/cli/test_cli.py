@@ -67,6 +67,7 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
         record = {
             "round": 7,
             "at_ms": 3_723_000,
+            "kind": "grid",
             "policy": "themis",
             "offered": ["n1:0", "n1:1", "n1:2"],
             "bids": [{}, {}],
@@ -177,8 +178,8 @@ def test_leases_show_the_time_left(cli: Cli) -> None:
 def test_rounds_show_offers_and_winners(cli: Cli) -> None:
     _, out, _ = cli("rounds", "--limit", "3")
     rows = [line.split() for line in out.splitlines()[1:]]
-    assert rows[0] == ["7", "01:02:03", "themis", "3", "2", "1", "1", "1", "a:1,b:1"]
-    assert rows[1] == rows[2] == ["-", "-", "-", "-", "-", "0", "0", "-", "-"]
+    assert rows[0] == ["7", "01:02:03", "grid", "themis", "3", "2", "1", "1", "1", "a:1,b:1"]
+    assert rows[1] == rows[2] == ["-", "-", "-", "-", "-", "-", "0", "0", "-", "-"]
     assert json.loads(cli("rounds", "--json")[1])["rounds"][0]["unused"] == ["n1:2"]
     assert cli.admin.asked == [3, 20]
 
@@ -260,6 +261,11 @@ def test_check_config_shows_values_and_sources(cli: Cli, tmp_path: Path, monkeyp
     settings = json.loads(cli("check-config", str(file), "--json")[1])["settings"]
     assert settings["notice"] == {"value": "4 s", "source": "THEMIS_NOTICE"}
     assert settings["store"]["source"] == "default"
+    monkeypatch.setenv("THEMIS_CONFIG", str(file))
+    assert json.loads(cli("check-config", "--json")[1])["settings"]["lease"] == {"value": "20 s", "source": str(file)}
+    other = tmp_path / "other.toml"
+    other.write_text('lease = "30 s"\nrestart_cost = 0\nnotice = 3\n', encoding="utf-8")
+    assert json.loads(cli("check-config", str(other), "--json")[1])["settings"]["lease"]["value"] == "30 s"
 
 
 def test_version(cli: Cli) -> None:
