@@ -5,7 +5,7 @@ leases, until it shows up once. The opposite: containers that no lease covers, a
 first switched on, are *adopted* under leases to the next grid end (contracts.md, "A lease's end").
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from themis_arbiter.core.events import Timer
@@ -13,7 +13,7 @@ from themis_arbiter.core.lease import Cause, Lease, LeaseState
 from themis_arbiter.core.leasing import cancel, drain
 from themis_arbiter.core.settings import NO_SHOW_LEASES_MAX
 from themis_arbiter.core.state import State
-from themis_arbiter.core.types import GrantId, JobId, NodeName
+from themis_arbiter.core.types import GpuId, GrantId, JobId, NodeName
 
 
 def on_shows(state: State) -> None:
@@ -81,24 +81,29 @@ def adopt(state: State, touched: Collection[JobId]) -> None:
         return
     adopted: list[Lease] = []
     for job_id in sorted(state.uncovered):
-        if not state.is_live(job_id):
-            continue
-        grant_id: GrantId | None = None
-        for node in sorted(state.usage[job_id]):
-            for gpu in _adoptable(state, job_id, node):
-                grant_id = grant_id or state.serial("G")
-                adopted.append(_adopted_lease(state, job_id, gpu, grant_id))
-    state.uncovered = {j for j in state.uncovered if _outside(state, j)}
+        over = _outside(state, job_id)
+        if not over:
+            state.uncovered.discard(job_id)
+        elif state.is_live(job_id):
+            adopted += _adopt_of(state, job_id, over)
     if adopted:
         state.persist(puts=adopted)
 
 
-def _adoptable(state: State, job_id: JobId, node: NodeName) -> list[str]:
-    machine = state.topology.machine(node)
-    if machine is None:
+def _adopt_of(state: State, job_id: JobId, over: Mapping[NodeName, int]) -> list[Lease]:
+    """New leases of what a job uses beyond its own, as far as there are GPUs that nobody else has."""
+    gpus = [gpu for node in sorted(over) if state.topology.machine(node) for gpu in _unleased(state, node)[: over[node]]]
+    if not gpus:
         return []
-    over = _outside(state, job_id).get(node, 0)
-    return [g for g in state.topology.gpus_of[node] if state.ledger.current(g) is None][:over] if over else []
+    grant_id = state.serial("G")
+    leases = [_adopted_lease(state, job_id, gpu, grant_id) for gpu in gpus]
+    if not _outside(state, job_id):
+        state.uncovered.discard(job_id)
+    return leases
+
+
+def _unleased(state: State, node: NodeName) -> list[GpuId]:
+    return [g for g in state.topology.gpus_of[node] if state.ledger.current(g) is None]
 
 
 def _outside(state: State, job_id: JobId) -> dict[NodeName, int]:

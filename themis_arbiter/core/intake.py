@@ -20,7 +20,6 @@ from themis_arbiter.core.events import (
     Timer,
 )
 from themis_arbiter.core.kinds import on_lease_end, take_up, tell_impossible
-from themis_arbiter.core.lease import LeaseState
 from themis_arbiter.core.leasing import hear_drains, lose_node, settle
 from themis_arbiter.core.owners import owners_of
 from themis_arbiter.core.state import ENDED_APPS_KEPT_MAX, State
@@ -198,6 +197,7 @@ def _finish_job(state: State, job_id: JobId, finish_ms: Millis) -> None:
     state.gang_deadlines.pop(job_id, None)
     state.remetered[job_id] = None
     state.market_jobs.pop(job_id, None)
+    state.times_left.pop(job_id, None)
     app = state.apps[report.app_id]
     state.apps[report.app_id] = replace(app, ended_service=app.ended_service + max(0.0, attained))
     live = state.live_jobs.get(report.app_id, {})
@@ -260,8 +260,7 @@ def _take_container(state: State, container: ContainerReport, known: Mapping[str
     if container.is_ended:
         cause = container.end_cause or END_CAUSES.get(container.exit_status, EndCause.FAILED)
         if was is not None and not container.is_am:
-            leases = state.ledger.of_job(container.job_id)
-            was_due = any(x.state is LeaseState.DRAINING and x.node_of_gpu == container.node for x in leases)
+            was_due = state.ledger.is_draining_on(container.job_id, container.node)
             state.emit(ContainerLost(job_id=container.job_id, node=container.node, gpus=was.gpus, cause=cause, was_due=was_due))
         return was is not None and cause is not EndCause.DONE
     state.containers[container.container_id] = container

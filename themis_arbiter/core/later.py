@@ -35,6 +35,9 @@ class Record(Mapping[str, Any]):
             value = self._parts[key] = value.make()
         return value
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._parts
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._parts)
 

@@ -145,21 +145,14 @@ def advance(
     state = TRANSITIONS.get((lease.state, happened))
     if state is None:
         raise IllegalTransition(lease, happened, at_ms, story)
-    return Lease(
-        lease_id=lease.lease_id,
-        grant_id=lease.grant_id,
-        gpu=lease.gpu,
-        app_id=lease.app_id,
-        job_id=lease.job_id,
-        epoch=lease.epoch,
-        round_no=lease.round_no,
-        start_ms=lease.start_ms if start_ms is None else start_ms,
-        end_ms=lease.end_ms if end_ms is None else end_ms,
-        state=state,
-        cause=cause or lease.cause,
-    )
+    start_ms = lease.start_ms if start_ms is None else start_ms
+    end_ms = lease.end_ms if end_ms is None else end_ms
+    if end_ms <= start_ms:
+        raise CoreError(f"{lease.lease_id}: would end at {end_ms}, not after its start {start_ms}")
+    return _advanced(lease, start_ms, end_ms, state, cause or lease.cause)
 
 
+_advanced = changed(Lease, "start_ms", "end_ms", "state", "cause")
 _with_end = changed(Lease, "end_ms")
 _with_state = changed(Lease, "state")
 

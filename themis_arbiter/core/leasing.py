@@ -252,10 +252,10 @@ def _after_commit(
 def grant_if_whole(state: State, job_id: JobId, grant_id: GrantId) -> None:
     """Grant what is stored of a grant; a gang's only when all of it is free and stored, so that no part of it idles."""
     leases = state.grant_leases(job_id, grant_id)
-    ready = [x for x in leases if x.lease_id in state.persisted and x.state is LeaseState.PENDING]
+    ready = [x for x in leases if x.state is LeaseState.PENDING and x.lease_id in state.persisted]
     job = state.jobs.get(job_id)
     gang = job.report.gang if job is not None else 1
-    waiting = [x for x in leases if x.state in (LeaseState.PENDING, LeaseState.WAITING) and x not in ready]
+    waiting = sum(x.state is LeaseState.PENDING or x.state is LeaseState.WAITING for x in leases) - len(ready)
     if not ready or (gang > 1 and waiting):
         return
     granted = []

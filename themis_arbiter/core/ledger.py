@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final
 
 from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, Step, advance, renewed
-from themis_arbiter.core.types import AppId, CoreError, GpuId, JobId, LeaseId, Millis
+from themis_arbiter.core.types import AppId, CoreError, GpuId, JobId, LeaseId, Millis, NodeName
 from themis_arbiter.core.value import value
 
 STORY_STEPS_MAX: Final = 32  # of one lease; the oldest go first
@@ -87,6 +87,11 @@ class Ledger:
     def of_job(self, job_id: JobId) -> tuple[Lease, ...]:
         """A job's leases, current and next, oldest first."""
         return tuple(self._leases[i] for i in self._by_job.get(job_id, ()))
+
+    def is_draining_on(self, job_id: JobId, node: NodeName) -> bool:
+        """Whether some lease of the job on that node is on its way out."""
+        mine = map(self._leases.__getitem__, self._by_job.get(job_id, ()))
+        return any(x.state is LeaseState.DRAINING and x.node_of_gpu == node for x in mine)
 
     def kept_count(self, job_id: JobId) -> int:
         """How many of a job's leases are not on their way out."""

@@ -46,8 +46,8 @@ class Offered:
         return {name: tuple(gpus) for name, gpus in found.items()}
 
 
-def market_of(state: State, offered: Offered) -> Market:
-    """The market in which `offered` is on offer."""
+def market_of(state: State, offered: Offered, *, is_recall: bool = False) -> Market:
+    """The market of the next round, in which `offered` is on offer."""
     room: dict[JobId, dict[NodeName, int]] = {}
     never = never_rooms(state)
     apps = []
@@ -69,10 +69,11 @@ def market_of(state: State, offered: Offered) -> Market:
     memory_mb, vcores = _cluster_totals(state)
     return Market(
         now_ms=state.now_ms,
-        round_no=state.last_round,
+        round_no=state.last_round + 1,
         supply=Supply(state.topology, offered.all(), room, offered.ending),
         apps=tuple(apps),
         settings=state.settings,
+        is_recall=is_recall,
         memory_mb=memory_mb,
         vcores=vcores,
         presence=state.presence,

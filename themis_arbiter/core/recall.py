@@ -5,7 +5,8 @@ only grows with the time: so the arbiter works out when the first one becomes ur
 that could bring that forward (an arrival, an end, a correction) wants a round, and a round looks at the next tick.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Final
 
 from themis_arbiter.core.events import Timer
@@ -14,7 +15,7 @@ from themis_arbiter.core.lease import Lease, LeaseState
 from themis_arbiter.core.policies.guard import is_recalling
 from themis_arbiter.core.rho import wait_until_urgent
 from themis_arbiter.core.state import State
-from themis_arbiter.core.types import JobId, Millis
+from themis_arbiter.core.types import AppId, JobId, Millis
 from themis_arbiter.core.workload import Job, guessed_work
 
 NEVER_MS: Final = 1 << 62
@@ -73,7 +74,7 @@ def _first_urgent(state: State) -> Millis | None:
     version, until_ms, first = state.first_urgent
     if version != state.version or state.now_ms >= until_ms:
         until_ms = min((job.retry_ms for job in _live(state) if job.retry_ms > state.now_ms), default=NEVER_MS)
-        first = min((_urgent_from(state, job) for job in _waiting(state)), default=None)
+        first = min((_urgent_from(state, a, jobs) for a, jobs in groupby(_waiting(state), key=_app_of)), default=None)
         state.first_urgent = (state.version, until_ms, first)
     return first
 
@@ -91,10 +92,25 @@ def _waiting(state: State) -> Iterator[Job]:
             yield job
 
 
-def _urgent_from(state: State, job: Job) -> Millis:
-    app = state.apps[job.report.app_id]
+def _app_of(job: Job) -> AppId:
+    return job.report.app_id
+
+
+def _urgent_from(state: State, app_id: AppId, jobs: Iterable[Job]) -> Millis:
+    """When the first of an app's waiting jobs becomes urgent: the one that takes longest."""
+    app = state.apps[app_id]
+    longest = max([_time_left(state, job) for job in jobs])
+    return app.arrival_ms + wait_until_urgent(state.settings, state.t_independent_ms(app), longest)
+
+
+def _time_left(state: State, job: Job) -> float:
+    """How long a waiting job would run at its best; remembered until the job or the cluster is another."""
+    known = state.times_left.get(job.job_id)
+    if known is not None and known[0] is job and known[1] is state.topology:
+        return known[2]
     count = max(job.report.gang, job.wanted)
     best = state.topology.best_locality(count)
     speed = state.settings.slowdowns.speed_at(job.report.model, count, best, best)
     left = job.remaining(guessed_work(job, state.settings.lease_ms)) / speed
-    return app.arrival_ms + wait_until_urgent(state.settings, state.t_independent_ms(app), left)
+    state.times_left[job.job_id] = (job, state.topology, left)
+    return left

@@ -7,8 +7,7 @@ its lease and the winner's lease follows when the release is confirmed (contract
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from themis_arbiter.core import recall
 from themis_arbiter.core.codec import to_plain
@@ -24,10 +23,11 @@ from themis_arbiter.core.lease import Cause, Lease, LeaseState
 from themis_arbiter.core.leasing import drain, hold_past_ends, is_notice_enough
 from themis_arbiter.core.market_view import Offered, market_of
 from themis_arbiter.core.observing import gpus_in_use, would_move
-from themis_arbiter.core.policies.base import Decision, Market
+from themis_arbiter.core.policies.base import Decision, Market, Repeating
 from themis_arbiter.core.policies.guard import standing
+from themis_arbiter.core.standstill import Precedent, note, precedent_of
 from themis_arbiter.core.state import State
-from themis_arbiter.core.types import CoreError, GpuId, GrantId, JobId, Millis, NodeName
+from themis_arbiter.core.types import CoreError, GpuId, GrantId, JobId, LeaseId, Millis, NodeName
 from themis_arbiter.core.value import made
 
 _moved = made(LeaseMoved)
@@ -49,13 +49,13 @@ def on_recall(state: State) -> None:
         return
     free, leases = _offered(state, [], None).free, {x.gpu: x.job_id for x in recall.recallable(state)}
     state.meter()
-    market = replace(market_of(state, Offered(free, leases)), is_recall=True)
+    market = market_of(state, Offered(free, leases), is_recall=True)
     urgent = standing(market).urgent
     recalled = Offered(free, {g: j for g, j in leases.items() if j not in urgent})
     waits = any(j.job_id in urgent and not j.has_gpus and j.can_gain for a in market.apps for j in a.jobs)
     if waits and recalled.ending:
         if len(recalled.ending) < len(leases):
-            market = replace(market_of(state, recalled), is_recall=True)
+            market = market_of(state, recalled, is_recall=True)
         _decide(state, recalled, market, "recall")
     recall.watch(state)
 
@@ -97,14 +97,17 @@ def _hold(state: State, *, ends_at: Millis | None) -> None:
     if not is_heard(state):
         return  # leases are held past their ends
     _tell_of_new_topology(state)
+    if ends_at is not None and (before := precedent_of(state, ends_at)) is not None:
+        _decide(state, before.offered, market_of(state, before.offered), "grid", before)
+        return
     ending = _ending(state, ends_at)
     if state.admin.is_paused:
-        _renew(state, ending, Cause.PROTECTED)
+        _renew(state, _ids(ending), Cause.PROTECTED)
         return
     if ends_at is not None:
         protected = protected_jobs(state, {x.job_id for x in ending}, ends_at)
         if protected:
-            _renew(state, [x for x in ending if _is_kept(state, x, protected)], Cause.PROTECTED)
+            _renew(state, [x.lease_id for x in ending if _is_kept(state, x, protected)], Cause.PROTECTED)
             ending = [x for x in ending if not _is_kept(state, x, protected)]
     elif not state.admin.is_observing and not state.ledger.free_count(state.topology.gpu_count):
         return
@@ -115,34 +118,45 @@ def _hold(state: State, *, ends_at: Millis | None) -> None:
         return
     state.meter()
     if _changes_nothing(state, offered):
-        _renew(state, ending, Cause.RENEWAL)
+        _renew(state, _ids(ending), Cause.RENEWAL)
         return
     _decide(state, offered, market_of(state, offered), "free" if ends_at is None else "grid")
 
 
-def _decide(state: State, offered: Offered, market: Market, kind: str) -> None:
-    """Ask the policy, check what it says, carry it out and record it."""
+def _decide(state: State, offered: Offered, market: Market, kind: str, before: Precedent | None = None) -> None:
+    """Ask the policy, check what it says, carry it out and record it; `before` is the round that may be held again."""
     state.last_round += 1
-    market = replace(market, round_no=state.last_round)
-    decision = state.policy.decide(market)
+    policy = state.policy
+    if before is not None and isinstance(policy, Repeating):
+        decision = policy.decide_after(market, before.decision)
+    else:
+        decision = policy.decide(market)
+    if before is not None and decision.leftovers is before.decision.leftovers and decision.wins == before.decision.wins:
+        _renew(state, before.moves["renewed"], Cause.RENEWAL)
+        _record(state, kind, before.head, decision, {"moves": before.moves})
+        return
     won = decision.gpus_by_job()
     _check(market, won)
-    if state.admin.is_observing:
-        moves, would = {}, would_move(offered.ending, won)
-    else:
-        moves, would = _carry_out(state, offered, decision, won, is_recall=market.is_recall), None
-        state.is_still &= not (moves["draining"] or moves["granted"] or moves["promised"])
     head = {
-        "round": state.last_round,
-        "at_ms": state.now_ms,
-        "policy": state.settings.policy,
-        "kind": kind,
         "machines": state.topology.plain,
         "offered": list(market.supply.gpus),
         "ending": dict(sorted(offered.ending.items())),
         "room": to_plain(market.supply.room),
     }
-    record = Record(head, decision.record, {"moves": moves} if would is None else {"moves": moves, "would": would})
+    if state.admin.is_observing:
+        _record(state, kind, head, decision, {"moves": {}, "would": would_move(offered.ending, won)})
+        return
+    moves = _carry_out(state, offered, decision, won, is_recall=market.is_recall)
+    state.is_still &= not (moves["draining"] or moves["granted"] or moves["promised"])
+    if kind == "grid":
+        note(state, offered, decision, head, moves)
+    _record(state, kind, head, decision, {"moves": moves})
+
+
+def _record(state: State, kind: str, head: Mapping[str, Any], decision: Decision, moves: Mapping[str, Any]) -> None:
+    """Keep and tell the decision record."""
+    first = {"round": state.last_round, "at_ms": state.now_ms, "policy": state.settings.policy, "kind": kind}
+    record = Record(first, head, decision.record, moves)
     state.rounds.append(record)
     state.emit(RoundClosed(round_no=state.last_round, record=record))
 
@@ -156,14 +170,17 @@ def _ending(state: State, ends_at: Millis | None) -> list[Lease]:
     return sorted(found, key=lambda x: x.gpu)
 
 
+def _ids(leases: Iterable[Lease]) -> list[LeaseId]:
+    return [x.lease_id for x in leases]
+
+
 def _is_kept(state: State, lease: Lease, protected: Collection[JobId]) -> bool:
     return lease.job_id in protected and not state.is_out_of_service(lease.node_of_gpu)
 
 
-def _renew(state: State, leases: Iterable[Lease], cause: Cause) -> list[Lease]:
+def _renew(state: State, lease_ids: Sequence[LeaseId], cause: Cause) -> list[Lease]:
     """Give leases another period; stored as one batch."""
-    end_ms = state.next_end()
-    renewed = state.ledger.renew([x.lease_id for x in leases], state.now_ms, end_ms, cause)
+    renewed = state.ledger.renew(lease_ids, state.now_ms, state.next_end(), cause)
     if not renewed:
         return []
     state.effects.extend([_moved(x, x.state, cause) for x in renewed])
@@ -297,7 +314,7 @@ def _carry_out(
             if g not in winner and x.job_id not in moves and _stays_whole(state, x.job_id, held, winner)
         }
     staying = [x for g, x in held.items() if winner.get(g) == x.job_id]
-    renewed = [] if is_recall else _renew(state, staying, Cause.RENEWAL)
+    renewed = [] if is_recall else _renew(state, _ids(staying), Cause.RENEWAL)
     losing = [x for g, x in held.items() if winner.get(g) != x.job_id]
     # Losers first, in a batch of their own deadline each: promises on their GPUs need them in DRAINING.
     if is_recall:

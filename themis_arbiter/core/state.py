@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from themis_arbiter.core.admin_state import AdminState, admin_to_text
 from themis_arbiter.core.effects import Effect, LeaseMoved, PersistLeases, TellJob, WakeAt
@@ -21,12 +21,19 @@ from themis_arbiter.core.policies.base import MarketApp, MarketJob
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.topology import Machine, Topology
 from themis_arbiter.core.types import AppId, Epoch, GpuId, GpuMillis, GrantId, JobId, LeaseId, Millis, NodeName, RoundNo
+from themis_arbiter.core.value import made
 from themis_arbiter.core.workload import App, Job, app_demand, app_shape, guessed_work
+
+if TYPE_CHECKING:
+    from themis_arbiter.core.standstill import Precedent
 
 ROUNDS_KEPT_MAX: Final = 200  # decision records that `themis rounds` can still show
 NO_GPUS_T_MS: Final = 365 * 24 * 3_600_000  # T_independent while the cluster has no GPU
 METERS_STORED_MS: Final = 5_000  # in which what changed in a job's account is in the store
 ENDED_APPS_KEPT_MAX: Final = 500  # ended apps that `themis apps` can still show; the oldest go first
+
+
+_lease_moved = made(LeaseMoved)
 
 
 @dataclass
@@ -122,7 +129,9 @@ class State:
         self.remetered: dict[JobId, None] = {}  # jobs whose accounts changed since they were stored
         self.told_work: dict[JobId, GpuMillis] = {}  # what the fluid model was last told of each job
         self.market_jobs: dict[JobId, tuple[Job, MarketJob]] = {}  # as policies last saw them
+        self.times_left: dict[JobId, tuple[Job, Topology, float]] = {}  # of jobs that wait, see core.recall
         self.seen_apps: dict[AppId, SeenApp] = {}  # of which all jobs wait
+        self.precedent: Precedent | None = None
         self.version = 0  # rises with every step but those after which only the time, meters and lease ends are others
         self.is_still = False  # whether the step under way is such a one, as far as it has got
         self.listed: tuple[int, tuple[tuple[AppId, float, MarketApp | None], ...]] = (-1, ())  # see core.market_view
@@ -169,7 +178,7 @@ class State:
             start_id=self.rm.start_id if self.rm else "",
             last_round=self.last_round,
             last_serial=self.last_serial,
-            puts=tuple(as_stored(x, is_next=self.ledger.is_next(x)) if x.state is LeaseState.PENDING else x for x in puts),
+            puts=tuple([as_stored(x, is_next=self.ledger.is_next(x)) if x.state is LeaseState.PENDING else x for x in puts]),
             deletes=deletes,
             meters=self._meters({*self.remetered, *meters_of, *(self.running if with_meters else ())}),
             admin=admin_to_text(self.admin),
@@ -180,7 +189,7 @@ class State:
 
     def _meters(self, job_ids: set[JobId]) -> tuple[tuple[JobId, Meter | None], ...]:
         self.remetered.clear()
-        return tuple((j, self._account(j)) for j in sorted(job_ids))
+        return tuple([(j, self._account(j)) for j in sorted(job_ids)])
 
     def _account(self, job_id: JobId) -> Meter | None:
         """The job's account; None once its app is over."""
@@ -203,7 +212,7 @@ class State:
 
     def moved(self, moved: Moved) -> Lease:
         """Tell observers of a transition; returns the lease as it is now."""
-        self.emit(LeaseMoved(lease=moved.after, state_from=moved.before.state, cause=moved.cause))
+        self.effects.append(_lease_moved(moved.after, moved.before.state, moved.cause))
         if moved.after.state is LeaseState.ENDED:
             for book in (self.drain_seq, self.deadlines):
                 book.pop(moved.after.lease_id, None)
@@ -215,7 +224,7 @@ class State:
     def enter(self, lease: Lease, *, as_next: bool = False) -> None:
         """A new lease."""
         self.ledger.add(lease, as_next=as_next)
-        self.emit(LeaseMoved(lease=lease, state_from=None, cause=lease.cause))
+        self.effects.append(_lease_moved(lease, None, lease.cause))
 
     def count(self, app_id: AppId, *, granted: int = 0, renewed: int = 0, ended: int = 0) -> None:
         """Add to an app's lease counters."""

@@ -13,9 +13,7 @@ from themis_arbiter.core.types import JobId, LeaseId, Millis, RoundNo
 LEFT_OUT: Final = frozenset({"machines", "room", "apps", "order"})
 
 # Names only, and in one order always: what is equal to what it was is the same text.
-OF_NAMES: Final = frozenset({"offered", "ending", "unsold", "unused", "leftovers", "moves"})
-
-AS_A_LINE: Final[dict[str, Any]] = {"separators": (",", ":"), "allow_nan": False, "ensure_ascii": False}
+OF_NAMES: Final = frozenset({"policy", "kind", "order_by", "offered", "ending", "unsold", "unused", "leftovers", "moves"})
 
 NoteRenewal = Callable[[JobId, Millis, RoundNo], None]
 
@@ -67,6 +65,7 @@ class RecordLines:
     """Decision records as lines of rounds.jsonl. What is the same as in the line before is not written out anew."""
 
     def __init__(self) -> None:
+        self._encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode
         self._last: dict[str, tuple[Any, str]] = {}
 
     def line(self, record: Mapping[str, Any]) -> str:
@@ -74,12 +73,12 @@ class RecordLines:
         return "{" + ",".join([f'"{key}":{self._text(key, value)}' for key, value in compact(record).items()]) + "}\n"
 
     def _text(self, key: str, value: Any) -> str:
-        if key not in OF_NAMES:
-            return json.dumps(value, **AS_A_LINE)
+        if key not in OF_NAMES and value != []:
+            return self._encode(value)
         last = self._last.get(key)
         if last is not None and last[0] == value:
             return last[1]
-        text = json.dumps(value, **AS_A_LINE)
+        text = self._encode(value)
         self._last[key] = (value, text)
         return text
 

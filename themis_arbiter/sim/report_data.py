@@ -186,12 +186,20 @@ def _read(folder: Path) -> _Raw:
         gpus = [g for g in row["gpus"].split(";") if g]
         key = row["app_id"], row["job_id"]
         for gpu in gpus:
-            held.setdefault(gpu, []).append((start_s, end_s, row["app_id"]))
-        running.setdefault(key, []).append((start_s, end_s))
+            _go_on(held.setdefault(gpu, []), (start_s, end_s, row["app_id"]))
+        _go_on(running.setdefault(key, []), (start_s, end_s))
         gang[key] = min(len(gpus), gang.get(key, len(gpus)))
         last_s = max(last_s, end_s)
     ends = [v for values in apps.values() if (v := values[1]) is not None]
     return _Raw(folder, _summary(folder / "summary.json"), apps, jobs, held, running, gang, max([last_s, *ends]))
+
+
+def _go_on(spans: list[Any], span: Any) -> None:
+    """Add a span, start and end first; what follows on the one before it without a gap, and is alike, makes it longer."""
+    if spans and spans[-1][1] == span[0] and spans[-1][2:] == span[2:]:
+        spans[-1] = (spans[-1][0], *span[1:])
+    else:
+        spans.append(span)
 
 
 def _rows(path: Path, columns: Sequence[str]) -> Iterable[dict[str, str]]:

@@ -13,9 +13,9 @@ from themis_arbiter.core.auction.bid import Bid
 from themis_arbiter.core.auction.payment import Outcome, partial_allocation
 from themis_arbiter.core.bidding import build_bid
 from themis_arbiter.core.later import Record
-from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
+from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob, Orders
 from themis_arbiter.core.policies.handout import HandOut
-from themis_arbiter.core.policies.record import auction_record, hand_out_for
+from themis_arbiter.core.policies.record import auction_record, decided_again, hand_out_for, ids_of
 from themis_arbiter.core.settings import Rounding
 from themis_arbiter.core.types import AppId, JobId
 
@@ -38,6 +38,11 @@ class Call:
     def gangs(self) -> Mapping[JobId, int]:
         """The fewest GPUs that each job runs on."""
         return {j.job_id: j.gang for app in self.market.apps for j in app.jobs}
+
+    @cached_property
+    def orders(self) -> Orders | None:
+        """The orders by which the rest goes out; None where it is no matter of orders alone."""
+        return None if self.waited_for else ids_of(self.rest_orders)
 
     @cached_property
     def bids(self) -> tuple[Bid, ...]:
@@ -74,9 +79,19 @@ class AuctionPolicy(ABC):
         """One round."""
         return self.close(self.call(market))
 
-    def close(self, call: Call) -> Decision:
-        """The round that was called."""
+    def decide_after(self, market: Market, before: Decision) -> Decision:
+        """One round, perhaps as before: where nobody is called, or the auction ends as it did."""
+        return self.close(self.call(market), before)
+
+    def close(self, call: Call, before: Decision | None = None) -> Decision:
+        """The round that was called; `before` as `Repeating` has it."""
+        is_same = before is not None and before.orders == call.orders and before.choosers == call.choosers
+        if before is not None and is_same and not call.bidders and not before.record["bids"]:
+            return decided_again(call.market, before, call.record)
         outcome = call.hold(call.bids)
-        leftovers = call.hand_out(outcome).by_app()
+        if before is not None and is_same and outcome.kept == before.wins:
+            leftovers = before.leftovers
+        else:
+            leftovers = call.hand_out(outcome).by_app()
         record = Record(auction_record(call.market, call.bids, outcome, leftovers), call.record)
-        return Decision(wins=outcome.kept, leftovers=leftovers, record=record)
+        return Decision(wins=outcome.kept, leftovers=leftovers, record=record, orders=call.orders, choosers=call.choosers)

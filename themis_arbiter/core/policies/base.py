@@ -1,9 +1,9 @@
 """What a policy sees and says: a frozen market in, a decision out. A policy keeps no state between rounds."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from themis_arbiter.core.auction.bid import Placement, Supply
 from themis_arbiter.core.settings import Settings
@@ -103,6 +103,9 @@ class Market:
         return max(1.0, (self.presence - app.presence_at_arrival) / lived) if lived > 0 else 1.0
 
 
+Orders: TypeAlias = tuple[tuple[JobId, ...], ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
     """Who gets what of the supply, and the policy's part of the decision record (plain JSON values)."""
@@ -110,6 +113,8 @@ class Decision:
     wins: Mapping[AppId, Placement]  # by the auction, payments withheld
     leftovers: Mapping[AppId, Placement] = field(default_factory=dict)
     record: Mapping[str, Any] = field(default_factory=dict)
+    orders: Orders | None = None  # by which it was handed out, one after the other; None: by more than that
+    choosers: Collection[JobId] = ()  # who of them chose their places first
 
     def gpus_by_job(self) -> dict[JobId, tuple[GpuId, ...]]:
         """All GPUs that each job gets, sorted."""
@@ -126,4 +131,16 @@ class Policy(Protocol):
 
     def decide(self, market: Market) -> Decision:
         """Share out the supply."""
+        ...
+
+
+@runtime_checkable
+class Repeating(Policy, Protocol):
+    """A policy that can tell whether it would decide as before."""
+
+    def decide_after(self, market: Market, before: Decision) -> Decision:
+        """As `decide`; `before` is what it decided when all was as it is now but the time (see core.standstill).
+
+        Where the leftovers come to the same, they are the very same object.
+        """
         ...

@@ -14,9 +14,8 @@ from typing import Any, Final
 
 from themis_arbiter.core.later import Record
 from themis_arbiter.core.policies.base import Decision, Market, MarketJob
-from themis_arbiter.core.policies.handout import HandOut
 from themis_arbiter.core.policies.order import arranged
-from themis_arbiter.core.policies.record import order_record, plain_decision
+from themis_arbiter.core.policies.record import in_order_decision, order_record
 from themis_arbiter.core.rho import regrets_of
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import JobId
@@ -100,7 +99,12 @@ class GuardPolicy:
 
     def decide(self, market: Market) -> Decision:
         """One round."""
+        return self._decide(market, None)
+
+    def decide_after(self, market: Market, before: Decision) -> Decision:
+        """One round, perhaps as before."""
+        return self._decide(market, before)
+
+    def _decide(self, market: Market, before: Decision | None) -> Decision:
         stand = standing(market)
-        hand_out = HandOut(market, market.supply.gpus)
-        hand_out.run_all(stand.orders, stand.urgent, waited_for(market, stand))
-        return plain_decision(market, hand_out, stand.record())
+        return in_order_decision(market, stand.orders, stand.record(), stand.urgent, waited_for(market, stand), before)

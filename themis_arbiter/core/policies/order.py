@@ -9,8 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import ClassVar, TypeAlias
 
 from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
-from themis_arbiter.core.policies.handout import HandOut, in_order
-from themis_arbiter.core.policies.record import order_record, plain_decision
+from themis_arbiter.core.policies.record import in_order_decision, order_record
 
 Key: TypeAlias = tuple[float, ...]
 
@@ -30,10 +29,16 @@ class OrderPolicy(ABC):
 
     def decide(self, market: Market) -> Decision:
         """One round."""
+        return self._decide(market, None)
+
+    def decide_after(self, market: Market, before: Decision) -> Decision:
+        """One round, perhaps as before."""
+        return self._decide(market, before)
+
+    def _decide(self, market: Market, before: Decision | None) -> Decision:
         order = self.order(market)
-        hand_out = HandOut(market, market.supply.gpus)
-        hand_out.run(in_order([job for job, _ in order]))
-        return plain_decision(market, hand_out, order_record(self.order_by, len(order), lambda: whys(order)))
+        record = order_record(self.order_by, len(order), lambda: whys(order))
+        return in_order_decision(market, [[job for job, _ in order]], record, before=before)
 
     def order(self, market: Market) -> list[tuple[MarketJob, Key]]:
         """All jobs with their keys, in the order in which they are served."""

@@ -4,7 +4,8 @@ A policy without an auction records one in which nobody bid: all that was on off
 leftover. So every record has the same keys and its books can be checked alike (docs/reference/decision-record.md).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
@@ -12,7 +13,7 @@ from themis_arbiter.core.auction.bid import Bid, Placement
 from themis_arbiter.core.auction.payment import Outcome
 from themis_arbiter.core.codec import to_plain
 from themis_arbiter.core.later import Later, Record
-from themis_arbiter.core.policies.base import Decision, Market, MarketJob
+from themis_arbiter.core.policies.base import Decision, Market, MarketJob, Orders
 from themis_arbiter.core.policies.handout import HandOut
 from themis_arbiter.core.types import AppId, GpuId, JobId
 
@@ -70,6 +71,39 @@ def plain_decision(market: Market, hand_out: HandOut, order: Mapping[str, Any], 
         "apps": Later(lambda: _apps(market)),
     }
     return Decision(wins={}, leftovers=leftovers, record=Record(record, order))
+
+
+def in_order_decision(
+    market: Market,
+    orders: Sequence[Sequence[MarketJob]],
+    record: Mapping[str, Any],
+    choosers: Collection[JobId] = (),
+    waited_for: Collection[MarketJob] = (),
+    before: Decision | None = None,
+) -> Decision:
+    """The decision that hands out by orders and nothing else; `record` is `order_record`'s, `before` see `Repeating`."""
+    ids = None if waited_for else ids_of(orders)
+    if before is not None and before.orders == ids and before.choosers == choosers:
+        return decided_again(market, before, record)
+    hand_out = HandOut(market, market.supply.gpus)
+    hand_out.run_all(orders, choosers, waited_for)
+    return replace(plain_decision(market, hand_out, record), orders=ids, choosers=choosers)
+
+
+def ids_of(orders: Sequence[Sequence[MarketJob]]) -> Orders:
+    """The orders by the jobs' names."""
+    return tuple([tuple([job.job_id for job in order]) for order in orders])
+
+
+def decided_again(market: Market, before: Decision, record: Mapping[str, Any]) -> Decision:
+    """The decision `before` once more, in this market; `record` is the policy's part of its record."""
+    return Decision(
+        wins={},
+        leftovers=before.leftovers,
+        record=Record(before.record, {"apps": Later(lambda: _apps(market))}, record),
+        orders=before.orders,
+        choosers=before.choosers,
+    )
 
 
 def order_record(by: str, length: int, whys: Callable[[], Iterable[tuple[MarketJob, Mapping[str, Any]]]]) -> Record:
