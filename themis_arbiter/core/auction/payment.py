@@ -43,16 +43,14 @@ def partial_allocation(
     *,
     payments: bool = True,
     nodes_max: int = SOLVER_NODES_MAX,
-    left_out_nodes_max: int | None = None,
     rounding: Rounding = Rounding.UP,
     lot: str = "",
 ) -> Outcome:
     """Hold the auction. `gangs`: the fewest GPUs that a job runs on; one that is not named runs on any number.
 
     `nodes_max` bounds the search for the winners; the searches without one of them share as much again, but each may
-    use LEFT_OUT_NODES_MIN or `nodes_max`, whichever is less. `left_out_nodes_max` bounds them all together: a winner whose
-    turn comes after that pays nothing, and the bracket of its c_i is as wide as can be. Without `payments` every winner
-    keeps all that it wins. `lot` is what a lottery's chance is a hash of, with the app's name.
+    use LEFT_OUT_NODES_MIN or `nodes_max`, whichever is less. Without `payments` every winner keeps all that it wins. `lot`
+    is what a lottery's chance is a hash of, with the app's name.
     """
     if not bids:  # the most frequent auction of all
         nothing = Solution(wins=(), welfare=0.0, bound=0.0, work=0)
@@ -63,19 +61,14 @@ def partial_allocation(
     rows = {bid.app_id: bid.rows for bid in bids}
     winners = max(1, sum(row > 0 for row in found.rows))
     left_out_nodes = min(nodes_max, max(LEFT_OUT_NODES_MIN, nodes_max // winners))
-    left = left_out_nodes_max
     kept: dict[AppId, Placement] = {}
     paid: list[Payment] = []
     for app, win in enumerate(solution.wins):
         if win.row == 0:
             continue
         low, high = 1.0, 1.0
-        if payments and left == 0:
-            low = float_info.min
-        elif payments:
-            without = solver.solve_without(win.app_id, left_out_nodes if left is None else min(left, left_out_nodes))
-            low, high = _share(solver, found, app, without)
-            left = None if left is None else max(0, left - without.work)
+        if payments:
+            low, high = _share(solver, found, app, solver.solve_without(win.app_id, left_out_nodes))
         won = sum(len(gpus) for gpus in win.gpus.values())
         parts = rows[win.app_id][win.row].parts
         up = keep_share(parts, win, max(1, ceil(high * won - SHARE_SLACK)), gangs, supply.topology)
@@ -97,9 +90,9 @@ def _share(solver: Solver, with_it: Found, app: int, without: Found) -> tuple[fl
     """The bracket of c_i: from what the others could reach at most without i, and from what they were found to reach."""
     bids = solver.market.bids
     gain = fsum(
-        bid.weight * (bid.rows[without.rows[k]].log_value - bid.rows[with_it.rows[k]].log_value)
-        for k, bid in enumerate(bids)
-        if k != app
+        bid.weight * (bid.rows[row].log_value - bid.rows[row_with].log_value)
+        for k, (bid, row, row_with) in enumerate(zip(bids, without.rows, with_it.rows, strict=True))
+        if row != row_with and k != app
     )
     weight = bids[app].weight
     high = max(float_info.min, exp(-max(0.0, gain) / weight))

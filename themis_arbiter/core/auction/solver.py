@@ -1,8 +1,9 @@
 """Winner determination: at most one row of every bid, on disjoint GPUs, with the largest weighted sum of log values.
 
-Prices of GPUs give an upper bound and guide greedy starts; moves of one and of two apps improve them; a depth-first search over
-what can still be better closes the gap where it can (`kernels.search`). Work is counted, never timed: past its limit the best
-found is returned with the bound of everything left unexplored. Nothing hangs on the order of bids, on hashing or on time.
+Prices of GPUs give an upper bound and guide greedy starts; moves of one and of two apps and searches over groups of ten improve
+them; a depth-first search over what can still be better closes the gap where it can (`kernels.search`). Work is counted, never
+timed: past its limit the best found is returned with the bound of everything left unexplored. Nothing hangs on the order of
+bids, on hashing or on time.
 """
 
 from collections.abc import Callable, Sequence
@@ -49,9 +50,10 @@ class Solver:
             self._run_kernel, self._table = runner()
             m = self.market.array
             self._array = self._table(m)
+            self._index = {bid.app_id: k for k, bid in enumerate(self.market.bids)}
             self._is_in = self._table([1] * len(self.market.bids))
             self._prices = self._table([0] * m[N_CLASSES])
-            self._states = [self._table([0] * m[N_STATE]) for _ in range(4)]  # the best of all bids, and working space
+            self._states = [self._table([0] * m[N_STATE]) for _ in range(5)]  # the best of all bids, and working space
 
     def solve(self, nodes_max: int = SOLVER_NODES_MAX) -> Found:
         """The best of all bids."""
@@ -61,13 +63,13 @@ class Solver:
 
     def solve_without(self, app_id: AppId, nodes_max: int = SOLVER_NODES_MAX) -> Found:
         """The best of all other bids, after `solve` of all; never worth less than the others' part of what that found."""
-        app = next(k for k, bid in enumerate(self.market.bids) if bid.app_id == app_id)
+        app = self._index[app_id]
         return self._run(3, self._table(self._prices), app, nodes_max)
 
     def _run(self, into: int, prices: Ints, without: int, nodes_max: int) -> Found:
         """One search; its best allocation goes into that state."""
-        whole, trial, spare, _ = states = self._states
-        tables = self._array, whole, states[into], trial, spare, self._is_in, prices
+        whole, trial, spare, _, other = states = self._states
+        tables = self._array, whole, states[into], trial, spare, other, self._is_in, prices
         worth, bound, work = self._run_kernel(*tables, without, nodes_max, nodes_max * CHECKS_PER_NODE)
         chosen = self.market.table(states[into], CHOSEN, len(self.market.bids))
         rows = tuple(0 if option == NOBODY else self.market.option_rows[option] for option in chosen)
@@ -91,7 +93,7 @@ class Solver:
         return quanta * self.market.quantum
 
 
-TABLES: Final = 7  # and numbers: what `kernels.search.run` takes
+TABLES: Final = 8  # and numbers: what `kernels.search.run` takes
 NUMBERS: Final = 3
 
 

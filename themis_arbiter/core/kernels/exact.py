@@ -19,6 +19,7 @@ from themis_arbiter.core.kernels.layout import (
     MACHINE,
     N_APPS,
     N_GPUS,
+    N_OPTIONS,
     NEED_COUNT,
     NEED_KIND,
     NEED_START,
@@ -71,37 +72,37 @@ def _hardness(m: Ints, option: int) -> int:
 
 
 @kernel
-def core_of(m: Ints, is_in: Ints, surplus: Ints, best: Ints, gap: int, common: int) -> Ints:
-    """Options of regret below the gap; apps with one of them come first, then those hard to place."""
-    count, members = 0, 0
-    rank = zeros(m[N_APPS])
-    for app in range(m[N_APPS]):
-        rank[app] = 1 << 60
-        if is_in[app] == 0:
-            continue
-        members += 1
+def core_of(m: Ints, apps: Ints, surplus: Ints, best: Ints, gap: int, values: Ints, gpus: int) -> Ints:
+    """Options of these apps of regret below the gap, worth `values`, for so many GPUs.
+
+    Apps with a choice come first, then those hard to place, as they come in `apps` where that is equal.
+    """
+    count, members = 0, len(apps)
+    rank = zeros(members)
+    for at in range(members):
+        app = apps[at]
         own, hard = 1 if best[app] < gap else 0, 1 << 40
         for option in range(m[m[OPTION_START] + app], m[m[OPTION_START] + app + 1]):
             if best[app] - surplus[option] < gap:
                 own += 1
                 hard = min(hard, _hardness(m, option))
         count += own
-        rank[app] = hard + (1 << 45 if own > 1 else 0)
+        rank[at] = hard + (1 << 45 if own > 1 else 0)
     order = sorted_by(rank)
     c = zeros(CORE_HEADER + 2 * members + 1 + 3 * count)
     c[MEMBERS], c[ENTRIES] = members, count
     c[APPS], c[START] = CORE_HEADER, CORE_HEADER + members
     c[OPTIONS] = c[START] + members + 1
     c[MORE], c[VALUE] = c[OPTIONS] + count, c[OPTIONS] + 2 * count
-    k, width, span = 0, m[N_GPUS], 0
+    k, width, span = 0, gpus, 0
     for at in range(members):
-        app = order[at]
+        app = apps[order[at]]
         c[c[APPS] + at] = app
         first, least, most = k, 1 << 40, 0
         for option in range(m[m[OPTION_START] + app], m[m[OPTION_START] + app + 1]):
             if best[app] - surplus[option] < gap:
                 c[c[OPTIONS] + k], c[c[MORE] + k] = option, m[m[OPTION_GPUS] + option]
-                c[c[VALUE] + k] = surplus[option] + common * m[m[OPTION_GPUS] + option]
+                c[c[VALUE] + k] = values[option]
                 k += 1
         if best[app] < gap:
             c[c[OPTIONS] + k], c[c[MORE] + k], c[c[VALUE] + k] = NOBODY, 0, 0
@@ -155,7 +156,15 @@ def finish(
     bound = base + best_surpluses(m, is_in, surplus, most)
     if bound <= mark:
         return worth, max(bound, worth), 0
-    c = core_of(m, is_in, surplus, most, bound - mark, common)
+    values = zeros(m[N_OPTIONS])
+    for option in range(m[N_OPTIONS]):
+        values[option] = surplus[option] + common * m[m[OPTION_GPUS] + option]
+    apps, count = zeros(m[N_APPS]), 0
+    for app in range(m[N_APPS]):
+        if is_in[app] != 0:
+            apps[count] = app
+            count += 1
+    c = core_of(m, apps[:count], surplus, most, bound - mark, values, m[N_GPUS])
     # Nobody left, an app without a choice, or too many GPUs in the least of choices: nothing better exists.
     if c[MEMBERS] == 0 or c[WIDTH] < 0:
         return worth, mark, 0
@@ -166,7 +175,8 @@ def finish(
     bound = min(bound, offset + table[c[WIDTH]])
     if bound <= mark:
         return worth, max(bound, worth), 0
-    return _search(m, best, trial, spare, c, table, offset, worth, mark, bound, nodes_max)
+    clear(m, trial)
+    return search(m, best, trial, spare, c, table, offset, worth, mark, bound, nodes_max, nodes_max // PACK_SHARE)
 
 
 @kernel
@@ -192,12 +202,19 @@ def _fill_level(
 
 
 @kernel
-def _place(m: Ints, trial: Ints, spare: Ints, app: int, option: int, nodes_max: int, spent: Ints) -> int:
-    """Add an option to what is placed, everything placed anew if need be; FITS, CANNOT or UNKNOWN."""
+def _place(m: Ints, trial: Ints, spare: Ints, c: Ints, depth: int, option: int, nodes_max: int, spent: Ints) -> int:
+    """Add an option to what is placed, apps of the core before it placed anew if need be; FITS, CANNOT or UNKNOWN."""
+    app = c[c[APPS] + depth]
     if try_option(m, trial, app, option):
         return FITS
     if m[m[OPTION_GPUS] + option] > trial[m[LEFT]]:
         return CANNOT
+    if nodes_max == 0:
+        return UNKNOWN
+    spare[:] = trial
+    for at in range(depth):
+        if spare[m[CHOSEN] + c[c[APPS] + at]] != NOBODY:
+            release(m, spare, c[c[APPS] + at])
     trial[m[CHOSEN] + app] = option
     fit = pack(m, spare, trial, nodes_max, spent)
     trial[m[CHOSEN] + app] = NOBODY
@@ -207,7 +224,7 @@ def _place(m: Ints, trial: Ints, spare: Ints, app: int, option: int, nodes_max: 
 
 
 @kernel
-def _search(
+def search(
     m: Ints,
     best: Ints,
     trial: Ints,
@@ -219,8 +236,9 @@ def _search(
     mark: int,
     bound: int,
     nodes_max: int,
+    pack_nodes_max: int,
 ) -> tuple[int, int, int]:
-    """Depth-first search over the core."""
+    """Depth-first search over the core, beside what others have in `trial`; with no nodes to pack, nobody is placed anew."""
     members, widest = c[MEMBERS], 1
     for at in range(members):
         widest = max(widest, c[c[START] + at + 1] - c[c[START] + at])
@@ -229,7 +247,6 @@ def _search(
     left, value = zeros(members + 1), zeros(members + 1)
     spent = zeros(1)
     left[0], value[0] = c[WIDTH], offset
-    clear(m, trial)
     depth, unexplored = 0, mark
     count[0] = _fill_level(c, table, 0, left[0], offset, mark, entries, bounds, 0)
     while depth >= 0:
@@ -247,7 +264,7 @@ def _search(
         spent[0] += 1
         option = c[c[OPTIONS] + entry]
         if option != NOBODY:
-            fit = _place(m, trial, spare, app, option, nodes_max // PACK_SHARE, spent)
+            fit = _place(m, trial, spare, c, depth, option, pack_nodes_max, spent)
             if fit != FITS:
                 unexplored = max(unexplored, reach) if fit == UNKNOWN else unexplored
                 continue

@@ -76,7 +76,7 @@ def start(m: Ints, s: Ints, is_in: Ints, surplus: Ints, racks_first: bool) -> No
     clear(m, s)
     hard = zeros(apps)
     for app in range(apps):
-        best = _next_by_surplus(m, surplus, app, NOBODY)
+        best = next_by_surplus(m, surplus, app, NOBODY)
         hard[app] = (1 << 50) if best == NOBODY or is_in[app] == 0 else _hardness(m, best, racks_first)
     order = sorted_by(hard)
     for at in range(apps):
@@ -85,13 +85,13 @@ def start(m: Ints, s: Ints, is_in: Ints, surplus: Ints, racks_first: bool) -> No
             break
         option = NOBODY
         for _ in range(TRIES_MAX):
-            option = _next_by_surplus(m, surplus, app, option)
+            option = next_by_surplus(m, surplus, app, option)
             if option == NOBODY or try_option(m, s, app, option):
                 break
 
 
 @kernel
-def _next_by_surplus(m: Ints, surplus: Ints, app: int, after: int) -> int:
+def next_by_surplus(m: Ints, surplus: Ints, app: int, after: int) -> int:
     """The app's option of the largest positive surplus after `after`, ties by index; NOBODY when there is none."""
     best = NOBODY
     for option in range(m[m[OPTION_START] + app], m[m[OPTION_START] + app + 1]):

@@ -53,7 +53,7 @@ from themis_arbiter.core.kernels.layout import (
     WITHIN_RACK,
     Ints,
 )
-from themis_arbiter.core.kernels.placing import cap, clear, promise, shift
+from themis_arbiter.core.kernels.placing import cap, promise, shift
 from themis_arbiter.core.kernels.sorting import sorted_by
 
 FITS: Final = 1
@@ -65,24 +65,28 @@ MACHINES_PER_NODE: Final = 128  # a level that looks at more machines than this 
 
 @kernel
 def pack(m: Ints, s: Ints, wanted: Ints, nodes_max: int, spent: Ints) -> int:
-    """Promise every app in `s`, which is overwritten, the option that it has in `wanted`. Nodes are added to `spent[0]`."""
-    clear(m, s)
-    pieces = 0
+    """Promise every app that has nothing in `s` the option that it has in `wanted`. Nodes are added to `spent[0]`.
+
+    What others have in `s` stays where it is. Unless it FITS, `s` is not to be used.
+    """
+    apps, pieces = zeros(m[N_APPS]), 0
+    count = 0
     for app in range(m[N_APPS]):
-        if wanted[m[CHOSEN] + app] != NOBODY:
+        if wanted[m[CHOSEN] + app] != NOBODY and s[m[CHOSEN] + app] == NOBODY:
+            apps[count] = app
+            count += 1
             if not _keep(m, s, app, wanted[m[CHOSEN] + app]):
                 return CANNOT
             pieces += _piece_count(m, wanted[m[CHOSEN] + app])
     if pieces > NEEDS_MAX:
         return UNKNOWN
+    apps = apps[:count]
     app_of, need_at, is_more = zeros(pieces), zeros(pieces), zeros(pieces)
-    _list_pieces(m, wanted, app_of, need_at, is_more)
+    _list_pieces(m, wanted, apps, app_of, need_at, is_more)
     fit = _search(m, s, app_of, need_at, is_more, nodes_max, spent)
     if fit == FITS:
-        for app in range(m[N_APPS]):
+        for app in apps:
             option = wanted[m[CHOSEN] + app]
-            if option == NOBODY:
-                continue
             s[m[CHOSEN] + app] = option
             for at in range(m[m[NEED_START] + option], m[m[NEED_START] + option + 1]):
                 if m[m[NEED_KIND] + m[m[NEEDS] + at]] == ANYWHERE:
@@ -125,17 +129,14 @@ def _piece_count(m: Ints, option: int) -> int:
 
 
 @kernel
-def _list_pieces(m: Ints, wanted: Ints, app_of: Ints, need_at: Ints, is_more: Ints) -> None:
+def _list_pieces(m: Ints, wanted: Ints, packed: Ints, app_of: Ints, need_at: Ints, is_more: Ints) -> None:
     """All pieces in the order of the search; `is_more` marks those that belong with the piece before."""
     total = 0
-    for app in range(m[N_APPS]):
-        if wanted[m[CHOSEN] + app] != NOBODY:
-            total += m[m[NEED_START] + wanted[m[CHOSEN] + app] + 1] - m[m[NEED_START] + wanted[m[CHOSEN] + app]]
+    for app in packed:
+        total += m[m[NEED_START] + wanted[m[CHOSEN] + app] + 1] - m[m[NEED_START] + wanted[m[CHOSEN] + app]]
     apps, ats, ranks = zeros(total), zeros(total), zeros(total)
     k = 0
-    for app in range(m[N_APPS]):
-        if wanted[m[CHOSEN] + app] == NOBODY:
-            continue
+    for app in packed:
         for at in range(m[m[NEED_START] + wanted[m[CHOSEN] + app]], m[m[NEED_START] + wanted[m[CHOSEN] + app] + 1]):
             need = m[m[NEEDS] + at]
             stage = m[m[NEED_KIND] + need] + (8 if m[m[NEED_PIN] + need] == NOBODY else 0)

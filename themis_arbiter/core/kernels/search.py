@@ -1,4 +1,4 @@
-"""Winner determination, start to end: prices, greedy starts, moves, exact finish."""
+"""Winner determination, start to end: prices, greedy starts, moves, groups, exact finish."""
 
 from collections.abc import Callable
 from typing import Final
@@ -10,15 +10,20 @@ from themis_arbiter.core.kernels.layout import N_APPS, N_CLASSES, N_OPTIONS, NOB
 from themis_arbiter.core.kernels.pairs import pair_moves
 from themis_arbiter.core.kernels.placing import clear, release
 from themis_arbiter.core.kernels.pricing import surpluses, tighten
+from themis_arbiter.core.kernels.regions import rework
 
 STEPS: Final = 40  # of prices, for the whole problem
 LEFT_OUT_STEPS: Final = 12  # for one without a winner, from the whole problem's prices
+LARGE_STEPS: Final = 4  # the same in larger auctions, by OPTIONS_PER_NODE
 QUICK_SHARE: Final = 4  # the first exact finish may use one node in so many: most small problems need no more
 STARTS: Final = 5  # near the prices found, if that was not enough
 PERCENT: Final = 4  # by which the prices of starts are apart
 HALVINGS: Final = 6  # of the gap that is to be proved
 NODES_MIN: Final = 50  # a search with fewer left is not begun
 OPTIONS_PER_NODE: Final = 10  # larger auctions without a winner are closed once and not improved by pairs
+GROUPS_PER_NODE: Final = 4  # nodes of searches over groups, for each node of the exact finish
+GROUP_OPTIONS_MAX: Final = 12_000  # in larger auctions groups are too few among all
+GROUP_GAP: Final = 1 << 14  # a gap of less than one in so many parts of the worth is not what groups are for
 CLOSINGS_MAX: Final = 3  # each after one that found something better, which sharpens prices and moves
 
 
@@ -29,6 +34,7 @@ def _run(
     best: Ints,
     trial: Ints,
     spare: Ints,
+    other: Ints,
     is_in: Ints,
     prices: Ints,
     without: int,
@@ -55,18 +61,22 @@ def _run(
         is_in[without] = 0
         work = improve(m, best, is_in)
         worth = worth_of(m, best)
-        bound = tighten(m, is_in, prices, worth, LEFT_OUT_STEPS, False)
+        is_large = m[N_OPTIONS] > nodes_max * OPTIONS_PER_NODE
+        bound = tighten(m, is_in, prices, worth, LARGE_STEPS if is_large else LEFT_OUT_STEPS, False)
     if bound > worth:
-        worth, bound, more = _close(m, best, trial, spare, is_in, prices, worth, nodes_max // QUICK_SHARE, 0)
+        worth, bound, more = _close(m, best, trial, spare, other, is_in, prices, worth, nodes_max // QUICK_SHARE, 0, 0)
         work += more
     if bound > worth and nodes_max > 0 and (without == NOBODY or m[N_OPTIONS] <= nodes_max * OPTIONS_PER_NODE):
         if without == NOBODY:
             worth, more = _starts(m, best, trial, is_in, prices, worth, STARTS)
             work += more
+        group_nodes_max = GROUPS_PER_NODE * nodes_max if without == NOBODY and m[N_OPTIONS] <= GROUP_OPTIONS_MAX else 0
         for _ in range(CLOSINGS_MAX):
             before = worth
-            worth, proved, more = _close(m, best, trial, spare, is_in, prices, worth, nodes_max, checks_max)
-            work += more
+            worth, proved, more = _close(
+                m, best, trial, spare, other, is_in, prices, worth, nodes_max, checks_max, group_nodes_max
+            )
+            work, group_nodes_max = work + more, 0
             bound = min(bound, proved)
             if bound <= worth or worth == before:
                 break
@@ -102,13 +112,15 @@ def _close(
     best: Ints,
     trial: Ints,
     spare: Ints,
+    other: Ints,
     is_in: Ints,
     prices: Ints,
     worth: int,
     nodes_max: int,
     checks_max: int,
+    group_nodes_max: int,
 ) -> tuple[int, int, int]:
-    """Pair moves and the exact finish on what is in `best`: its worth then, the certified bound, the work."""
+    """Pair moves, groups and the exact finish on what is in `best`: its worth then, the certified bound, the work."""
     surplus, slack = zeros(m[N_OPTIONS]), zeros(m[N_APPS])
     base = surpluses(m, prices, surplus)
     bound = base + best_surpluses(m, is_in, surplus, slack)
@@ -121,6 +133,9 @@ def _close(
         work = pair_moves(m, best, trial, is_in, regret, slack, bound - worth, checks_max)
         work += improve(m, best, is_in)
         worth = worth_of(m, best)
+    if group_nodes_max > 0 and bound - worth > worth // GROUP_GAP:
+        worth, more = rework(m, best, trial, spare, other, is_in, surplus, slack, bound, worth, group_nodes_max)
+        work += more
     common = prices[0]
     for k in range(m[N_CLASSES]):
         common = min(common, prices[k])
@@ -141,7 +156,7 @@ def _close(
 
 
 @entry
-def run(version: int) -> Callable[[Ints, Ints, Ints, Ints, Ints, Ints, Ints, int, int, int], tuple[int, int, int]]:
+def run(version: int) -> Callable[[Ints, Ints, Ints, Ints, Ints, Ints, Ints, Ints, int, int, int], tuple[int, int, int]]:
     """See `_run`."""
 
     def versioned(
@@ -150,6 +165,7 @@ def run(version: int) -> Callable[[Ints, Ints, Ints, Ints, Ints, Ints, Ints, int
         best: Ints,
         trial: Ints,
         spare: Ints,
+        other: Ints,
         is_in: Ints,
         prices: Ints,
         without: int,
@@ -157,6 +173,6 @@ def run(version: int) -> Callable[[Ints, Ints, Ints, Ints, Ints, Ints, Ints, int
         checks_max: int,
     ) -> tuple[int, int, int]:
         assert version > 0
-        return _run(m, whole, best, trial, spare, is_in, prices, without, nodes_max, checks_max)
+        return _run(m, whole, best, trial, spare, other, is_in, prices, without, nodes_max, checks_max)
 
     return versioned

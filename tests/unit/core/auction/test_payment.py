@@ -152,15 +152,3 @@ def test_what_the_job_holds_and_where_it_has_most_is_kept() -> None:
     for target, kept in ((5, ("m1:0", "m1:1", "m3:0", "m3:1", "m3:2")), (3, ("m1:0", "m1:1", "m3:0"))):
         win = Win(app_id="a", row=1, gpus=won)
         assert keep_share((part,), win, target, {"j": 2}, TOPOLOGY) == {"j": kept}
-
-
-def test_winners_whose_turn_comes_after_the_budget_for_payments_pay_nothing() -> None:
-    supply = Supply(TOPOLOGY, tuple(sorted(TOPOLOGY.places)))
-    bids = tuple(linear_bid(f"a{k}", 12) for k in range(3))
-    outcome = partial_allocation(bids, supply, {}, left_out_nodes_max=5)
-    first, *others = outcome.payments
-    assert first.kept < first.won
-    assert first.share == first.share_max
-    assert [(p.won - p.kept, p.share_max) for p in others] == [(0, 1.0), (0, 1.0)]
-    assert all(0 < p.share < 1e-300 for p in others)
-    assert partial_allocation(bids, supply, {}, left_out_nodes_max=10**6) == partial_allocation(bids, supply, {})
