@@ -27,6 +27,9 @@ BACKOFF_S_MIN: Final = 0.2
 BACKOFF_S_MAX: Final = 5.0
 SEARCH_S_MAX: Final = 1.0  # between two rounds of all arbiters, where there are several: one of them leads again soon
 GOOD_SESSION_S: Final = 5.0  # after so long the next try comes soon again
+SILENCE_S: Final = (
+    8.0  # four of the arbiter's signs of life: one that is frozen keeps its connections, and gRPC may take a minute
+)
 STOP_S: Final = 2.5  # after which stopping is over, whatever still runs
 ARBITERS_MAX: Final = 16
 EXIT_OK: Final = 0
@@ -77,13 +80,17 @@ class Bridge:
 
     def run(self) -> None:
         """Relay until `stop`. Errors: InsecureGatewayError, which only a person can put right."""
-        place, tried = 0, 0  # in this round of all arbiters
+        count, place = len(self._arbiters), 0
+        tried: set[int] = set()  # in this round of all arbiters: a standby may not know yet that its leader is dead
         while not self._stop.is_set():
             leader = self._session(self._arbiters[place])
-            place = self._arbiters.index(leader) if leader in self._arbiters else (place + 1) % len(self._arbiters)
-            tried += 1
-            if tried >= len(self._arbiters):
-                tried = 0
+            tried.add(place)
+            said = [self._arbiters.index(leader)] if leader in self._arbiters else []
+            in_turn = [(place + k) % count for k in range(1, count + 1)]
+            left = [k for k in (*said, *in_turn) if k not in tried]
+            place = (left or said or in_turn)[0]
+            if not left:
+                tried.clear()
                 self._stop.wait(self._backoff.delay_s())
 
     def stop(self) -> None:
@@ -119,6 +126,7 @@ class Bridge:
             channel=channel,
             start_id=address.start_id,
             teller=self._teller,
+            silence_s=SILENCE_S if len(self._arbiters) > 1 else None,
         )
         self._relay = relay
         if self._stop.is_set():  # `stop` may have come before it could see this session

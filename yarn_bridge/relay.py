@@ -8,6 +8,7 @@ What the plugin applied is told by the report's own `lease_seq`, so it does no h
 each other in the queue between the threads and the stream.
 """
 
+import contextlib
 import logging
 import queue
 import threading
@@ -29,6 +30,8 @@ OUTGOING_MAX: Final = 64  # messages that wait for the arbiter
 OUTGOING_S: Final = 10.0  # how long one of them waits before the session counts as stuck
 LOOK_S: Final = 0.2  # how soon a thread that waits sees that the session is over
 JOIN_S: Final = 2.0
+CONNECT_S: Final = 3.0
+FIRST_ANSWER_TIMES: Final = 4
 KEEPALIVE_MS: Final = 5_000
 EMPTY_REPORT_S: Final = 30.0  # a report is sent at least this often, also when nothing changed
 EMPTY_CALLS_MAX: Final = 50  # answers without news within WAIT_MS / 2; more means that the plugin does not wait
@@ -59,12 +62,24 @@ def open_channel(address: str, credentials: grpc.ChannelCredentials | None = Non
 class Relay:
     """One session. `reports` and `leases` are connections to the same plugin, `start_id` is what its file promises.
 
+    `silence_s` is how long an attached arbiter may say nothing (None: for as long as its connection lives, because there is no
+    other to go to); before its first answer, which may take it long, it may be FIRST_ANSWER_TIMES as long.
     Whoever opened `channel` closes it, after `run` has returned.
     """
 
-    def __init__(self, *, reports: Gateway, leases: Gateway, channel: grpc.Channel, start_id: str, teller: Teller) -> None:
+    def __init__(
+        self,
+        *,
+        reports: Gateway,
+        leases: Gateway,
+        channel: grpc.Channel,
+        start_id: str,
+        teller: Teller,
+        silence_s: float | None = None,
+    ) -> None:
         self._reports, self._leases = reports, leases
-        self._start_id, self._teller = start_id, teller
+        self._start_id, self._teller, self._silence_s = start_id, teller, silence_s
+        self._channel, self._heard_s = channel, time.monotonic()
         self._stub = cluster_pb2_grpc.ClusterServiceStub(channel)
         self._call: grpc.Call | None = None
         self._outgoing: queue.Queue[pb.BridgeMessage] = queue.Queue(OUTGOING_MAX)
@@ -109,12 +124,35 @@ class Relay:
             call.cancel()
 
     def _attach(self) -> Iterator[pb.ArbiterMessage]:
+        if self._silence_s is not None:
+            self._wait_connected()
         with self._lock:
             if self._over.is_set():
                 raise GatewayError("the session is over")
             answers = self._stub.Attach(self._messages())
             self._call = answers
             return answers
+
+    def _wait_connected(self) -> None:
+        """A frozen process lets connect whoever wants to, and answers nobody."""
+        states: queue.SimpleQueue[grpc.ChannelConnectivity] = queue.SimpleQueue()
+        self._channel.subscribe(states.put, try_to_connect=True)
+        end_s = time.monotonic() + CONNECT_S
+        state = None
+        while state not in {grpc.ChannelConnectivity.READY, grpc.ChannelConnectivity.TRANSIENT_FAILURE}:
+            if self._over.is_set() or time.monotonic() > end_s:
+                raise GatewayError(f"no arbiter answers within {CONNECT_S:g} s")
+            with contextlib.suppress(queue.Empty):
+                state = states.get(timeout=LOOK_S)
+        self._channel.unsubscribe(states.put)
+        self._heard_s = time.monotonic()  # a connection that was refused says so itself, at the first call
+
+    def _check_silence(self) -> None:
+        if self._silence_s is None:
+            return
+        silent_s = time.monotonic() - self._heard_s
+        if silent_s > self._silence_s * (1 if self.is_attached else FIRST_ANSWER_TIMES):
+            raise GatewayError(f"the arbiter has said nothing for {silent_s:.0f} s")
 
     def _hello(self) -> pb.Hello:
         hello = parse(pb.Hello(), self._reports.hello())
@@ -140,6 +178,7 @@ class Relay:
         """Tell the arbiter what changes from `told` on, until the session is over."""
         told_s, empty = time.monotonic(), 0
         while not self._over.is_set():
+            self._check_silence()
             began_s = time.monotonic()
             report = self._parse_report(self._reports.changes(told.seq, WAIT_MS))
             if report.needs_resync:
@@ -158,7 +197,7 @@ class Relay:
     def _hear(self, answers: Iterator[pb.ArbiterMessage]) -> None:
         try:
             for message in answers:
-                self.is_attached = True
+                self.is_attached, self._heard_s = True, time.monotonic()
                 kind = message.WhichOneof("body")
                 if kind == "leases":
                     self._apply(message.leases)

@@ -66,7 +66,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Place]:
         yield STORES[request.param](tmp_path)
         return
     zookeeper: ZooKeeper = request.getfixturevalue("zookeeper")
-    made = ZooKeeperPlace(zookeeper.hosts, f"/contract-{tmp_path.name}")
+    made = ZooKeeperPlace(zookeeper.hosts, f"/contract/stores/{tmp_path.name}")
     yield made
     made.close()
 

@@ -19,7 +19,7 @@ from themis_arbiter.adapters.zookeeper.session import Place
 from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
 from themis_arbiter.core.events import Batch
 from themis_arbiter.core.lease import Lease, LeaseState
-from yarn_bridge.daemon import Bridge
+from yarn_bridge.daemon import SILENCE_S, Bridge
 
 pytest_plugins = ["tests.support.zookeeper"]
 pytestmark = [pytest.mark.zookeeper, pytest.mark.timeout(180)]
@@ -182,12 +182,12 @@ def test_the_bridge_follows_the_lead_and_the_gate_sees_epochs_rise(place: Place,
         leader = arbiters.wait_leader()
         wait_bridge(leader, 15)
         assert plugin.wait(lambda: plugin.updates)
-        for number in (signal.SIGKILL, signal.SIGTERM):
+        for number in (signal.SIGKILL, signal.SIGSTOP):
             leader.signal(number)
             following = arbiters.wait_leader(but=leader, within_s=FAILOVER_S)
+            wait_bridge(following, FAILOVER_S + SILENCE_S)
             arbiters.forget(leader)
             leader = following
-            wait_bridge(leader, FAILOVER_S)
             epoch = leader.status()["epoch"]
             assert plugin.wait(lambda epoch=epoch: int(plugin.updates[-1]["epoch"]) == epoch)
         epochs = [int(update["epoch"]) for update in plugin.updates]
@@ -199,7 +199,10 @@ def test_the_bridge_follows_the_lead_and_the_gate_sees_epochs_rise(place: Place,
 
 
 def test_nobody_leads_without_zookeeper_and_one_does_when_it_is_back(tmp_path: Path) -> None:
-    with run_zookeeper(tmp_path) as zookeeper, Arbiters(f"zookeeper:{zookeeper.hosts}/themis", tmp_path) as arbiters:
+    with (
+        run_zookeeper(tmp_path) as zookeeper,
+        Arbiters(f"zookeeper:{zookeeper.hosts}/clusters/one/themis", tmp_path) as arbiters,
+    ):
         arbiters.start("a", "b")
         leader = arbiters.wait_leader()
         zookeeper.servers[0].daemon.kill()

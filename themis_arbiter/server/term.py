@@ -47,12 +47,13 @@ class TimedArbiter(Arbiter):
 class Seat:
     """Where services find the engine: they are made before it, because its driver acts through them, and outlive it.
 
-    `empty` makes the error that tells why nobody sits here.
+    `empty` makes the error that tells why nobody sits here. Who may not act any more (`why_not`) sits here no longer, though
+    its term has not been ended yet: a leader that wakes after a long freeze must not say for a moment that it leads.
     """
 
-    def __init__(self, empty: Callable[[], EngineError]) -> None:
+    def __init__(self, empty: Callable[[], EngineError], why_not: Callable[[], str] | None = None) -> None:
         self.loop: EngineLoop[Arbiter] | None = None
-        self._empty = empty
+        self._empty, self._why_not = empty, why_not
 
     def submit(self, make: Callable[[Millis], Event]) -> None:
         """Hand the engine an event. Errors: EngineError."""
@@ -65,7 +66,7 @@ class Seat:
     def taken(self) -> EngineLoop[Arbiter]:
         """The engine. Errors: EngineError where there is none."""
         loop = self.loop
-        if loop is None:
+        if loop is None or (self._why_not is not None and self._why_not()):
             raise self._empty()
         return loop
 

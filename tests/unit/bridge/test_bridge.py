@@ -1,6 +1,7 @@
 """The whole bridge between a plugin behind a Py4J server and the arbiter's own service, over real sockets."""
 
 import logging
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -263,3 +264,46 @@ def test_an_arbiter_that_takes_nothing_ends_the_session(
         with pytest.raises(GatewayError, match="took no message"):  # and with the session go the queue and what is in it
             session._put(pb.BridgeMessage())
         session.end("stuck")
+
+
+def test_where_there_are_others_an_arbiter_that_says_nothing_ends_the_session(serving: Serving, plugin: FakePlugin) -> None:
+    teller = Teller(logging.getLogger("test"))
+    with serving.channel() as channel:  # its engine is a fake one, which never sends leases
+        session = relay.Relay(
+            reports=plugin, leases=plugin, channel=channel, start_id=plugin.start_id, teller=teller, silence_s=0.1
+        )
+        assert "has said nothing" in session.run()
+    serving.engine.wait_for(RmReported)
+
+
+def test_where_there_are_others_a_frozen_arbiter_is_left_soon(plugin: FakePlugin, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay, "CONNECT_S", 0.5)
+    teller = Teller(logging.getLogger("test"))
+    with socket.create_server(("127.0.0.1", 0)) as frozen:  # the system takes its connections
+        address = f"127.0.0.1:{frozen.getsockname()[1]}"
+        channel = relay.open_channel(address)
+        session = relay.Relay(
+            reports=plugin, leases=plugin, channel=channel, start_id=plugin.start_id, teller=teller, silence_s=5.0
+        )
+        began_s = time.monotonic()
+        assert session.run() == "no arbiter answers within 0.5 s"
+        assert time.monotonic() - began_s < 5
+        channel.close()
+
+
+def test_a_standby_sends_the_bridge_on_to_the_leader_and_a_dead_leader_is_not_all_that_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    says = {"a:1": "c:3", "b:2": "c:3", "c:3": ""}
+    tried: list[str] = []
+    bridge = Bridge(tmp_path, "a:1,b:2,c:3,d:4")
+
+    def session(arbiter: str) -> str:
+        tried.append(arbiter)
+        if len(tried) == 8:
+            bridge.stop()
+        return says.get(arbiter, "elsewhere:1")
+
+    monkeypatch.setattr(bridge, "_session", session)
+    bridge.run()
+    assert tried == ["a:1", "c:3", "d:4", "b:2", "c:3", "d:4", "a:1", "b:2"]

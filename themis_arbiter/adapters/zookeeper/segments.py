@@ -182,6 +182,9 @@ class Book:
         return in_order, tuple((key, meters[key]) for key in sorted(meters)), _text(self.admin)
 
 
+_FIELD_NAMES: Final[dict[type, frozenset[str]]] = {kind: frozenset(f.name for f in fields(kind)) for kind in (Lease, Meter)}
+
+
 def _text(encoded: str) -> str:
     try:
         text = json.loads(encoded)
@@ -194,10 +197,12 @@ def _text(encoded: str) -> str:
 
 def _value(kind: type[ValueT], key: str, text: str) -> ValueT:
     """A lease or an account. Fields that a later version added are left out; a change that may not be sets `readable_by`."""
-    known = {f.name for f in fields(kind)}  # type: ignore[arg-type]
+    known = _FIELD_NAMES[kind]
     try:
         plain = json.loads(text)
-        made: ValueT = from_plain(kind, {name: value for name, value in plain.items() if name in known})
+        if not plain.keys() <= known:
+            plain = {name: value for name, value in plain.items() if name in known}
+        made: ValueT = from_plain(kind, plain)
     except (CoreError, ValueError, AttributeError) as err:
         raise FormatError(f"{kind.__name__} {key[:80]} cannot be read: {err}") from err
     return made

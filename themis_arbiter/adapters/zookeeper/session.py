@@ -78,7 +78,7 @@ class Session:
     def __init__(self, place: Place, *, on_state: Callable[[str], None] | None = None) -> None:
         self.place: Final = place
         self._client: Any = KazooClient(
-            hosts=str(place),
+            hosts=place.hosts,  # not with its chroot: kazoo does not make one whose parents are missing
             timeout=place.session_s,
             connection_retry=KazooRetry(max_tries=-1, delay=RECONNECT_S_MIN, max_delay=RECONNECT_S_MAX),
             auth_data=[("digest", ":".join(place.credentials))] if place.credentials else None,
@@ -129,41 +129,45 @@ class Session:
         if not self.is_connected:
             raise Unsure(f"no ZooKeeper answers at {self.place.hosts} within {timeout_s:g} s")
 
+    def at(self, path: str) -> str:
+        """The whole path of a node of the namespace; "/": the namespace's own."""
+        return (self.place.chroot + path).rstrip("/") or "/"
+
     def read(self, path: str, watch: Callable[[Any], None] | None = None) -> tuple[bytes, Any]:
         """Data and stat of a node. `watch` is called once, on kazoo's thread. Errors: Refused, Unsure."""
-        data, stat = self.answer(self._client.get_async(path, watch))
+        data, stat = self.answer(self._client.get_async(self.at(path), watch))
         return bytes(data), stat
 
     def read_all(self, paths: list[str]) -> list[bytes]:
         """The data of many nodes, asked for at once. Errors: Refused, Unsure."""
-        asked = [self._client.get_async(path) for path in paths]
+        asked = [self._client.get_async(self.at(path)) for path in paths]
         return [bytes(self.answer(one)[0]) for one in asked]
 
     def exists(self, path: str, watch: Callable[[Any], None] | None = None) -> Any:
         """The node's stat, None where it is not there. Errors: Refused, Unsure."""
-        return self.answer(self._client.exists_async(path, watch))
+        return self.answer(self._client.exists_async(self.at(path), watch))
 
     def children(self, path: str) -> list[str]:
         """Names below a node, sorted. Errors: Refused, Unsure."""
-        return sorted(self.answer(self._client.get_children_async(path)))
+        return sorted(self.answer(self._client.get_children_async(self.at(path))))
 
     def sync(self, path: str) -> None:
         """Later reads see all that was written before this call. Errors: Refused, Unsure."""
-        self.answer(self._client.sync_async(path))
+        self.answer(self._client.sync_async(self.at(path)))
 
     def ensure(self, path: str) -> None:
         """Make a node and those above it where they are missing. Errors: Refused, Unsure."""
-        self.answer(self._client.ensure_path_async(path))
+        self.answer(self._client.ensure_path_async(self.at(path)))
 
     def create(self, path: str, data: bytes, *, ephemeral: bool = False, sequence: bool = False) -> str:
-        """Make a node; returns its path, number included. Errors: Refused, Unsure."""
+        """Make a node; returns its whole path, number included. Errors: Refused, Unsure."""
         assert len(data) <= REQUEST_BYTES_MAX, f"{path}: {len(data)} bytes in one request"
-        return str(self.answer(self._client.create_async(path, data, ephemeral=ephemeral, sequence=sequence)))
+        return str(self.answer(self._client.create_async(self.at(path), data, ephemeral=ephemeral, sequence=sequence)))
 
     def delete(self, path: str) -> None:
         """Delete a node; that it is gone already is no error. Errors: Refused, Unsure."""
         try:
-            self.answer(self._client.delete_async(path))
+            self.answer(self._client.delete_async(self.at(path)))
         except Refused as err:
             if not isinstance(err.cause, NoNodeError):
                 raise
@@ -187,31 +191,31 @@ class Session:
 
     def create_later(self, path: str, data: bytes, tell: Callable[[Any], None]) -> None:
         """Make an ephemeral node with a number; `tell` gets its path, or the error, on kazoo's thread."""
-        _link(self._client.create_async(path, data, ephemeral=True, sequence=True), tell)
+        _link(self._client.create_async(self.at(path), data, ephemeral=True, sequence=True), tell)
 
     def children_later(self, path: str, tell: Callable[[Any], None]) -> None:
         """`tell` gets the names below a node, or the error, on kazoo's thread."""
-        _link(self._client.get_children_async(path), tell)
+        _link(self._client.get_children_async(self.at(path)), tell)
 
     def read_later(self, path: str, tell: Callable[[Any], None]) -> None:
         """`tell` gets data and stat, or the error, on kazoo's thread."""
-        _link(self._client.get_async(path), tell)
+        _link(self._client.get_async(self.at(path)), tell)
 
     def exists_later(self, path: str, watch: Callable[[Any], None], tell: Callable[[Any], None]) -> None:
         """`tell` gets the stat, None or the error, `watch` what happens to the node, both on kazoo's threads."""
-        _link(self._client.exists_async(path, watch), tell)
+        _link(self._client.exists_async(self.at(path), watch), tell)
 
     def delete_later(self, path: str) -> None:
         """Delete a node; nobody is told what came of it."""
-        self._client.delete_async(path)
+        self._client.delete_async(self.at(path))
 
     def ensure_later(self, path: str) -> None:
         """Make a node and those above it; nobody is told what came of it."""
-        self._client.ensure_path_async(path)
+        self._client.ensure_path_async(self.at(path))
 
     def acls(self, path: str) -> list[ACL]:
         """Who may do what with a node. Errors: Refused, Unsure."""
-        found, _stat = self.answer(self._client.get_acls_async(path))
+        found, _stat = self.answer(self._client.get_acls_async(self.at(path)))
         return list(found)
 
     def close(self) -> None:
@@ -239,17 +243,17 @@ class Transaction:
 
     def check(self, path: str, version: int = -1) -> None:
         """The node must be there, in this version unless it is -1."""
-        self._request.check(path, version)
+        self._request.check(self._session.at(path), version)
 
     def create(self, path: str, data: bytes) -> None:
         """Make a node."""
         self._bytes += len(data)
-        self._request.create(path, data)
+        self._request.create(self._session.at(path), data)
 
     def set(self, path: str, data: bytes, version: int) -> None:
         """Write a node that is in this version."""
         self._bytes += len(data)
-        self._request.set_data(path, data, version)
+        self._request.set_data(self._session.at(path), data, version)
 
     def commit(self) -> list[Any]:
         """The results in order. Errors: Refused with the first operation that failed, Unsure."""

@@ -1,0 +1,132 @@
+"""Three arbiters on a real ZooKeeper and a real YARN with running GPU containers: the leader killed, frozen, asked to go."""
+
+import json
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from tests.support.arbiters import SESSION_S, ArbiterProcess, Arbiters
+from tests.support.live_yarn import CALM, Part, until
+from tests.support.zookeeper_server import run_zookeeper
+from themis_arbiter.adapters.zookeeper.session import Place
+from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
+from themis_arbiter.cli.local.children import clean_environment
+from themis_arbiter.cli.local.stage import PLUGIN_JAR
+from themis_arbiter.core.events import Batch
+from themis_arbiter.ports import StaleEpochError
+from yarn_bridge.gateway import Py4JGateway, read_gateway_file
+from yarn_bridge.local import LocalYarn, LocalYarnConfig, NodeSpec, ShellJob
+from yarn_bridge.local.reaper import MARK_VARIABLE
+
+pytestmark = [pytest.mark.yarn, pytest.mark.zookeeper, pytest.mark.slow, pytest.mark.timeout(400)]
+
+CONFIG: Final = LocalYarnConfig(nodes=(NodeSpec(gpus=4, rack="rack0"), NodeSpec(gpus=2, rack="rack1")), host_net=15)
+GPUS: Final = 4
+SETTLED_S: Final = 40.0
+
+
+class System:
+    """What runs, and what is true of it from outside."""
+
+    def __init__(self, yarn: LocalYarn, arbiters: Arbiters, place: Place) -> None:
+        self.yarn, self.arbiters, self.place = yarn, arbiters, place
+
+    def lines_of_leases(self, arbiter: ArbiterProcess) -> list[tuple[str, str, int, int]]:
+        """Id, node, ordinal and end of each lease."""
+        found = json.loads(arbiter.get("/api/v1/leases")[1])["leases"]
+        return sorted((x["lease_id"], x["node"], x["gpu"], x["end_ms"]) for x in found)
+
+    def runs(self) -> list[tuple[str, bool]]:
+        """GPU containers that ever ran, and whether each has ended, by the ResourceManager's log."""
+        return sorted((run.container_id, run.end_ms is not None) for run in self.yarn.container_runs() if run.gpus)
+
+    def gateway(self) -> Py4JGateway:
+        assert self.yarn.config.gateway_dir is not None
+        return Py4JGateway(read_gateway_file(self.yarn.config.gateway_dir))
+
+    def hello(self) -> dict[str, Any]:
+        gateway = self.gateway()
+        try:
+            return dict(json.loads(gateway.hello()))
+        finally:
+            gateway.close()
+
+    def tell(self, epoch: int) -> dict[str, Any]:
+        """What the plugin replies to an update of `epoch` that would take all leases away."""
+        gateway = self.gateway()
+        update = {"epoch": epoch, "start_id": self.hello()["start_id"], "seq": 1, "is_full": True, "leases": []}
+        try:
+            return dict(json.loads(gateway.apply(json.dumps(update).encode())))
+        finally:
+            gateway.close()
+
+    def follow(self, old: ArbiterProcess, leases: list[tuple[str, str, int, int]]) -> ArbiterProcess:
+        """Who leads in place of `old`, when the bridge is there; nothing that ran has noticed."""
+        leader = self.arbiters.wait_leader(but=old, within_s=SETTLED_S)
+        until(lambda: bool(leader.status().get("is_bridge_connected")), "the bridge has followed", SETTLED_S)
+        assert self.lines_of_leases(leader) == leases
+        return leader
+
+
+@pytest.fixture
+def system(tmp_path: Path) -> Iterator[System]:
+    assert PLUGIN_JAR.is_file(), "make plugin"
+    with ExitStack() as stack:
+        zookeeper = stack.enter_context(run_zookeeper(tmp_path, servers=3))
+        yarn = stack.enter_context(LocalYarn(CONFIG.with_plugin(PLUGIN_JAR), progress=print))
+        place = Place(hosts=zookeeper.hosts, chroot="/themis")
+        calm = {key: str(value).lower() if isinstance(value, bool) else value for key, value in CALM.items()}
+        arbiters = stack.enter_context(Arbiters(f"zookeeper:{place}", tmp_path, **calm))
+        arbiters.start("a", "b", "c")
+        assert yarn.config.gateway_dir is not None
+        where = ["--bridge-gateway-dir", str(yarn.config.gateway_dir)]
+        where += ["--bridge-arbiter", ",".join(one.grpc_address for one in arbiters.all)]
+        bridge = Part("bridge", where, clean_environment({MARK_VARIABLE: yarn.mark}), tmp_path / "bridge.log")
+        stack.callback(bridge.end)
+        yield System(yarn, arbiters, place)
+
+
+def test_leaders_come_and_go_and_nothing_that_runs_notices(system: System) -> None:
+    leader = system.arbiters.wait_leader()
+    until(lambda: bool(leader.status().get("is_bridge_connected")), "the bridge has found the leader", SETTLED_S)
+    job = ShellJob(command="exec sleep 600", n_containers=GPUS, tags=("themis.app=steady",))
+    job_id = system.yarn.client.submit_distributed_shell(job)
+    until(lambda: len(system.runs()) == GPUS, "the containers run")
+    until(lambda: len(system.lines_of_leases(leader)) == GPUS, "their leases are there")
+    leases, runs = system.lines_of_leases(leader), system.runs()
+
+    leader.signal(signal.SIGKILL)
+    second = system.follow(leader, leases)
+    system.arbiters.forget(leader)
+
+    epoch = second.status()["epoch"]
+    second.signal(signal.SIGSTOP)
+    third = system.follow(second, leases)
+    time.sleep(2 * SESSION_S)
+    second.signal(signal.SIGCONT)
+    until(lambda: second.status().get("is_leader") is False, "who was frozen stands by", SETTLED_S)
+    assert third.leads
+    # What it had under way when it froze: the first write and the first message of its epoch are both refused.
+    frozen = ZooKeeperStore(system.place)
+    with pytest.raises(StaleEpochError):
+        frozen.commit(Batch(batch_no=1, epoch=epoch, start_id="", last_round=9, last_serial=9, deletes=(leases[0][0],)))
+    frozen.close()
+    refused = system.tell(epoch)
+    assert (refused.get("is_accepted", False), refused["reason"]) == (False, "OLD_EPOCH")
+
+    third.signal(signal.SIGTERM)
+    fourth = system.follow(third, leases)
+    assert third.process.wait(10) == 0
+    assert fourth is second, "who was frozen leads again"
+    assert system.runs() == runs, "no container has ended, none was started twice"
+
+    system.yarn.client.kill(job_id)
+    until(lambda: system.lines_of_leases(fourth) == [], "the leases of the killed app end", SETTLED_S)
+    again = ShellJob(command="exec sleep 1", n_containers=2, tags=("themis.app=next",))
+    system.yarn.client.submit_distributed_shell(again)
+    until(lambda: len(system.runs()) == GPUS + 2, "the last leader serves who comes next")
