@@ -15,7 +15,7 @@ from themis_arbiter.sim.live_jobs import SimJob, SimNode
 ENOUGH_MS = 4_000_000
 
 
-def random_world(seed: int, policy: str = "") -> World:
+def random_world(seed: int, policy: str = "", admission_max_rho: float = 0.0) -> World:
     chance = random.Random(seed)
     nodes = [
         SimNode(node=f"n{k}", rack=f"r{k // 2}", gpus=chance.choice([1, 2, 4, 4, 8]), gpus_per_slot=chance.choice([0, 2]))
@@ -42,7 +42,8 @@ def random_world(seed: int, policy: str = "") -> World:
             )
         )
     policy = policy or chance.choice(["themis", "themis", "paper"])
-    return World(nodes, jobs, replace(SHORT, policy=policy, payments=chance.random() < 0.8))
+    settings = replace(SHORT, policy=policy, payments=chance.random() < 0.8, admission_max_rho=admission_max_rho)
+    return World(nodes, jobs, settings)
 
 
 def assert_all_done_and_books_closed(world: World) -> None:
@@ -51,6 +52,8 @@ def assert_all_done_and_books_closed(world: World) -> None:
     assert leases(world.arbiter) == ()
     assert all(a.state.value == "ENDED" for a in apps(world.arbiter, world.clock.at_ms))
     assert not world.arbiter.state.pending
+    assert not world.arbiter.state.queued
+    assert world.arbiter.state.admin.admitted == ()
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -77,7 +80,7 @@ def test_every_policy_gets_every_job_through(policy: str) -> None:
 @pytest.mark.parametrize("seed", range(100, 160))
 def test_faults_break_no_invariant_and_all_finish_when_they_stop(seed: int) -> None:
     chance = random.Random(f"{seed}/faults")
-    world = random_world(seed)
+    world = random_world(seed, admission_max_rho=1.2 * (seed % 2))
     nodes = sorted(world.gpus_of_node)
     for _ in range(chance.randint(1, 6)):
         world.run_until(world.clock.at_ms + chance.randrange(100, 30_000))
