@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -181,3 +182,58 @@ def test_the_granted_timeout_counts_not_the_one_asked_for(tmp_path: Path, enter:
         zookeeper.servers[0].daemon.pause()
         eventually(lambda: not candidate.acts, 1.5, "it stops in time")
         zookeeper.servers[0].daemon.resume()
+
+
+def test_contenders_that_come_and_go_while_zookeeper_hesitates_leave_no_ghosts(
+    tmp_path: Path, enter: Callable[[Place, str], Candidate]
+) -> None:
+    with run_zookeeper(tmp_path) as zookeeper:
+        place, server = Place(hosts=zookeeper.hosts, chroot="/x", session_s=SESSION_S), zookeeper.servers[0].daemon
+        stays = enter(place, "stays")
+        eventually(lambda: stays.acts, FAILOVER_S, "it leads")
+        for number in range(4):
+            passing = enter(place, f"passing-{number}")
+            time.sleep(0.05 * number)
+            server.pause()
+            time.sleep(0.7 * SESSION_S)
+            if number % 2:
+                passing.elector.stop()
+            server.resume()
+            time.sleep(0.2)
+            passing.elector.stop()
+        eventually(lambda: one_acts([stays]), 3 * FAILOVER_S, "it leads, still or again")
+        admin = Session(place)
+        admin.open()
+        admin.wait_connected(10)
+        eventually(lambda: len(admin.children(ELECTION)) == 1, 3 * FAILOVER_S, "its own node alone is left")
+        admin.close()
+
+
+def test_a_lost_server_costs_no_lead_and_a_lost_quorum_does(tmp_path: Path, enter: Callable[[Place, str], Candidate]) -> None:
+    with run_zookeeper(tmp_path, servers=3) as zookeeper:
+        candidates = [enter(Place(hosts=zookeeper.hosts, chroot="/x", session_s=6.0), name) for name in "ab"]
+        eventually(lambda: one_acts(candidates), 18, "one leads")
+        leader = the_one_that_acts(candidates)
+        follower = next(one for one in zookeeper.servers if one.role == "follower")
+        follower.daemon.kill()
+        until_s = time.monotonic() + 6
+        while time.monotonic() < until_s:
+            assert leader.acts
+            time.sleep(0.1)
+        other = next(one for one in zookeeper.servers if one is not follower and one.role == "follower")
+        other.daemon.kill()
+        eventually(lambda: not leader.acts, 6.0, "without a quorum nothing is proved")
+        assert not any(one.acts for one in candidates)
+        for server in (follower, other):
+            server.start()
+        eventually(lambda: one_acts(candidates), 40, "with a quorum one leads again")
+
+
+def test_a_candidate_with_other_credentials_says_why_it_is_none(place: Place, enter: Callable[[Place, str], Candidate]) -> None:
+    owner = enter(replace(place, credentials=("themis", "right")), "owner")
+    eventually(lambda: owner.acts, FAILOVER_S, "it leads")
+    stranger = enter(replace(place, credentials=("themis", "wrong")), "stranger")
+    eventually(lambda: stranger.elector.problem == "NoAuthError", FAILOVER_S, "it says what is wrong")
+    assert owner.acts
+    assert not stranger.acts
+    assert owner.elector.problem == ""

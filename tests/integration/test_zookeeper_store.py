@@ -96,6 +96,23 @@ def test_what_is_larger_than_a_node_is_split_and_costs_no_session(place: Place, 
     opened.close()
 
 
+def test_names_of_any_kind_come_back_and_cost_no_session(place: Place, session: Session) -> None:
+    opened = ZooKeeperStore(place)
+    opened.acquire_epoch()
+    session_id = session.session_id
+    names = ["a/b", "..", "x" * 5_000, "\U0001f642", "nul\0", "\u0085", "tab\tline\n", "java\ud800", "java\udc00", '"quoted\\']
+    puts = tuple(lease(name) for name in sorted(names))
+    opened.commit(batch(puts=puts, meters=tuple((name, Meter(attained=1, done=1, metered_ms=1)) for name in sorted(names))))
+    fresh = ZooKeeperStore(place)
+    state = fresh.load()
+    assert state.leases == puts
+    assert [name for name, _ in state.meters] == sorted(names)
+    assert session.exists(store.EPOCH) is not None
+    assert session.session_id == session_id
+    fresh.close()
+    opened.close()
+
+
 def test_a_write_past_the_limit_is_refused_and_the_next_one_goes_through(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = ZooKeeperStore(place)
     opened.acquire_epoch()

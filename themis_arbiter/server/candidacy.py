@@ -95,4 +95,6 @@ class Candidacy:
         if not is_reached:
             return NotLeading("this arbiter does not lead: it does not reach ZooKeeper", leader=leader, epoch=epoch)
         text = f"{leader} leads" if leader else "nobody is known to lead yet"
+        if elector is not None and elector.problem:
+            text += f"; ZooKeeper answers it {elector.problem}"
         return NotLeading(f"this arbiter stands by: {text}", leader=leader, epoch=epoch)

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final, assert_never
 
-from kazoo.exceptions import NoNodeError
+from kazoo.exceptions import ConnectionLoss, NoNodeError, SessionExpiredError
 
 from themis_arbiter.adapters.zookeeper.segments import FormatError
 from themis_arbiter.adapters.zookeeper.session import Place, Session
@@ -80,6 +80,7 @@ class ZooKeeperElector:
         self._inputs: queue.Queue[Input | None] = queue.Queue(INPUTS_MAX)
         self._until_ms: Millis = 0
         self._reign: Reign | None = None
+        self._problem = ""
         self._session: Final = Session(place, on_state=self._on_state)
         self._thread = threading.Thread(target=self._run, name="themis-election", daemon=True)
 
@@ -124,6 +125,11 @@ class ZooKeeperElector:
     def is_connected(self) -> bool:
         """Whether ZooKeeper seems to be there."""
         return self._session.is_connected
+
+    @property
+    def problem(self) -> str:
+        """What ZooKeeper answers instead of a list of candidates; "" where it gives one, or nothing."""
+        return self._problem
 
     def reign(self) -> Reign | None:
         """Who took the epoch last, as last read; None: nobody is known to have."""
@@ -175,14 +181,25 @@ class ZooKeeperElector:
             if isinstance(result, NoNodeError):
                 session.ensure_later(ELECTION)  # the namespace is new
             if isinstance(result, Exception):
+                self._note_problem(result)
                 self._put(ListFailed())
             else:
+                self._problem = ""
                 self._put(Listed(tuple(result), sent_ms))
 
         session.children_later(ELECTION, tell)
         session.read_later(EPOCH, self._on_reign)
 
     # -- kazoo's threads
+
+    def _note_problem(self, error: Exception) -> None:
+        """Told once, until lists come again: what goes on is asked for several times a second."""
+        if isinstance(error, NoNodeError | ConnectionLoss | SessionExpiredError):
+            return  # everyday: a new namespace, a server that went away
+        problem = type(error).__name__
+        if problem != self._problem:
+            self._problem = problem
+            _log.error("cannot stand for election: ZooKeeper answers %s to who stands", problem)
 
     def _on_state(self, state: str) -> None:
         if state == "CONNECTED":
