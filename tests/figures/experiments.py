@@ -15,8 +15,25 @@ from themis_arbiter.sim.sweep import PROGRAM, Point
 
 RESTART_COST_S: Final = "40"
 PAPER_SYSTEMS: Final = ("themis", "paper", "srsf", "srtf", "gandiva", "tiresias", "slaq", "optimus")
+# Names of rows that are a policy with other settings.
+VARIANTS: Final = {"srsf+recall": ("srsf", "--set", "srsf_recall=true")}
 BASELINES: Final = (
-    *("srsf", "srtf", "las", "fifo", "drf", "tiresias", "gandiva", "optimus", "slaq", "quincy", "carbyne", "strawman", "paper"),
+    *(
+        "srsf",
+        "srsf+recall",
+        "srtf",
+        "las",
+        "fifo",
+        "drf",
+        "tiresias",
+        "gandiva",
+        "optimus",
+        "slaq",
+        "quincy",
+        "carbyne",
+        "strawman",
+        "paper",
+    ),
 )
 LOAD: Final = "1.6"  # of the generated workloads, where a figure is not about load
 LOADS: Final = {"1x": "0.8", "2x": "1.6", "4x": "3.2"}
@@ -77,9 +94,10 @@ def target_workloads(inputs: Inputs) -> Iterator[Workload]:
 
 
 def point(settings: Mapping[str, str], workload: Workload, inputs: Inputs, seed: int = 0, flags: Sequence[str] = ()) -> Point:
-    """One run of a policy (`settings["policy"]`) on a workload."""
+    """One run of a policy (`settings["policy"]`, or a variant of one) on a workload."""
+    policy, *variant = VARIANTS.get(settings["policy"], (settings["policy"],))
     arguments = (
-        *("simulate", "--policy", settings["policy"], "--trace", str(workload.trace), "--cluster", str(workload.cluster)),
+        *("simulate", "--policy", policy, *variant, "--trace", str(workload.trace), "--cluster", str(workload.cluster)),
         *("--models", str(inputs.models), "--restart-cost", RESTART_COST_S, "--no-report", *flags, "--seed", str(seed)),
     )
     return Point(settings=tuple(settings.items()), seed=seed, arguments=arguments)

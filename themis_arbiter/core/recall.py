@@ -12,7 +12,7 @@ from typing import Final
 from themis_arbiter.core.events import Timer
 from themis_arbiter.core.kinds import protected_jobs
 from themis_arbiter.core.lease import Lease, LeaseState
-from themis_arbiter.core.policies.guard import is_recalling
+from themis_arbiter.core.policies.guard import is_recalling, is_recalling_for_all
 from themis_arbiter.core.rho import wait_until_urgent
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import AppId, JobId, Millis
@@ -30,7 +30,10 @@ def watch(state: State) -> None:
 def is_due(state: State) -> bool:
     """Whether some waiting job is urgent, and a recall would end before the grid does; else the right tick is waited for."""
     state.is_still = True  # until a round is held
-    first = _first_urgent(state)
+    if is_recalling_for_all(state.settings):
+        first = state.now_ms if any(_waiting(state)) else None
+    else:
+        first = _first_urgent(state)
     if first is None:
         return False
     if first > state.now_ms or state.now_ms + state.settings.notice_ms >= state.grid_end():

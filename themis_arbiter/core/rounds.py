@@ -24,7 +24,7 @@ from themis_arbiter.core.leasing import drain, hold_past_ends, is_notice_enough
 from themis_arbiter.core.market_view import Offered, market_of
 from themis_arbiter.core.observing import gpus_in_use, would_move
 from themis_arbiter.core.policies.base import Decision, Market, Repeating
-from themis_arbiter.core.policies.guard import standing
+from themis_arbiter.core.policies.guard import is_recalling_for_all, standing
 from themis_arbiter.core.standstill import Precedent, note, precedent_of
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import CoreError, GpuId, GrantId, JobId, LeaseId, Millis, NodeName
@@ -50,9 +50,10 @@ def on_recall(state: State) -> None:
     free, leases = _offered(state, [], None).free, {x.gpu: x.job_id for x in recall.recallable(state)}
     state.meter()
     market = market_of(state, Offered(free, leases), is_recall=True)
-    urgent = standing(market).urgent
+    for_all = is_recalling_for_all(state.settings)
+    urgent = frozenset[JobId]() if for_all else standing(market).urgent
     recalled = Offered(free, {g: j for g, j in leases.items() if j not in urgent})
-    waits = any(j.job_id in urgent and not j.has_gpus and j.can_gain for a in market.apps for j in a.jobs)
+    waits = any((for_all or j.job_id in urgent) and not j.has_gpus and j.can_gain for a in market.apps for j in a.jobs)
     if waits and recalled.ending:
         if len(recalled.ending) < len(leases):
             market = market_of(state, recalled, is_recall=True)

@@ -108,6 +108,7 @@ class Settings:
     restart_cost_ms: Millis = 40_000  # what a job loses when its GPUs change or it resumes after a pause
     is_first_start_free: bool = False  # whether a job's first start costs nothing: only in a trace's world
     recall: bool = True  # whether `themis` and `guard` may end leases early, for urgent jobs that wait
+    srsf_recall: bool = False  # whether `srsf` may too, for any job that waits and comes first (to compare with)
     tick_ms: Millis = 60_000  # of recall: a waiting job's next chance is at most so far away; without recall, a lease
     urgent_above: float = 1.05  # regret above which a job is urgent (mechanism.md, section 6)
     starving_above: float = 1.5  # regret above which it goes before all who came later; of the urgent only

@@ -32,7 +32,9 @@ READ_BY: Final[Mapping[str, frozenset[str]]] = {
     **{f.name: frozenset({"paper"}) for f in fields(PaperRules)},
     "payments": frozenset({"paper", "themis"}),
     "first_queue_max": frozenset({"tiresias"}),
-    **dict.fromkeys(("recall", "tick", "urgent_above", "starving_above"), frozenset({"themis", "guard"})),
+    "srsf_recall": frozenset({"srsf"}),
+    "tick": frozenset({"themis", "guard", "srsf"}),
+    **dict.fromkeys(("recall", "urgent_above", "starving_above"), frozenset({"themis", "guard"})),
 }
 ALIASES: Final[Mapping[str, str]] = {"fairness_knob": "f"}  # keys that are not called as their field is
 IN_PAPER: Final = "paper."  # before the names of fields of PaperRules
@@ -42,6 +44,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "debounce": "how long changes are gathered before a round is held",
     "recall": "whether `themis` and `guard` may end leases early, for urgent jobs that wait",
     "tick": "how long a job that is passed over waits for its next chance",
+    "srsf_recall": "whether leases may end early, at a tick and with notice, for any job that waits and comes first",
     "urgent_above": "regret above which a job is urgent",
     "starving_above": "regret above which an urgent job goes before all others, first come first served",
     "gang_wait": "a gang whose containers are not whole by then is handed back",

@@ -45,6 +45,16 @@ def test_an_urgent_waiting_job_gets_gpus_before_the_lease_end_with_notice() -> N
     assert closed.record["kind"] == "recall"
 
 
+def test_srsf_may_be_given_recall_for_whoever_comes_first_to_compare_with() -> None:
+    bench = contested(policy="srsf", srsf_recall=True)
+    (drain,) = recalled(bench.wake(4_000, Timer.RECALL))
+    assert (len(drain.lease_ids), drain.deadline_ms) == (8, 4_000 + SHORT.notice_ms)
+    later = contested(policy="srsf", srsf_recall=True, work=1_500.0 * 8)  # the holder is done first: it comes first
+    assert recalled(later.wake(4_000, Timer.RECALL)) == []
+    without = contested(policy="srsf")
+    assert recalled(without.wake(URGENT_AT, Timer.RECALL)) == []
+
+
 def test_nobody_is_looked_at_before_somebody_can_be_urgent() -> None:
     bench = contested()
     effects = bench.wake(4_000, Timer.RECALL)

@@ -77,7 +77,12 @@ def _starving(market: Market, regrets: Mapping[JobId, float], urgent: Collection
 
 def is_recalling(settings: Settings) -> bool:
     """Whether leases may end early under these settings."""
-    return settings.recall and settings.policy in RECALLING
+    return (settings.recall and settings.policy in RECALLING) or is_recalling_for_all(settings)
+
+
+def is_recalling_for_all(settings: Settings) -> bool:
+    """Whether they may for any job that waits and comes before a holder, and not for urgent ones only."""
+    return settings.srsf_recall and settings.policy == "srsf"
 
 
 def waited_for(market: Market, stand: Standing) -> tuple[MarketJob, ...]:
