@@ -52,12 +52,14 @@ class Floor:
     def is_possible(self, part: Part) -> bool:
         """Whether the part's named GPUs exist, are on offer where they should be, and leave it a place to grow in."""
         topology = self.supply.topology
-        if any(gpu not in self.cell_of for gpu in part.keep) or any(gpu not in topology.places for gpu in part.anchor):
-            return False
         named = part.anchor + part.keep
-        if named and topology.locality(named) > part.level:
+        if not named:
+            return True
+        if not self.cell_of.keys() >= set(part.keep) or not topology.places.keys() >= set(part.anchor):
             return False
-        is_pinned = bool(named) and part.level < Locality.CLUSTER
+        if topology.locality(named) > part.level:
+            return False
+        is_pinned = part.level < Locality.CLUSTER
         return part.more == 0 or not is_pinned or self.pin(part) is not None
 
     def pin(self, part: Part) -> int | None:

@@ -198,24 +198,26 @@ class Market:
 
     def asks_of(self, row: Row) -> list[tuple[Part, Ask]] | None:
         """The parts of a row in order of placing; None where one is not to be had, or two keep the same GPU."""
+        if len(row.parts) == 1:  # as most have
+            only = self.ask_of(row.parts[0])
+            return None if only is None else [(row.parts[0], only)]
         found: list[tuple[Part, Ask]] = []
         for part in row.parts:
             ask = self.ask_of(part)
             if ask is None:
                 return None
             found.append((part, ask))
-        if len(found) > 1:
-            kept = [gpu for part, _ in found for gpu in part.keep]
-            if len(set(kept)) != len(kept):
-                return None
-            found.sort(key=lambda one: one[1].rank)
+        kept = [gpu for part, _ in found for gpu in part.keep]
+        if len(set(kept)) != len(kept):
+            return None
+        found.sort(key=lambda one: one[1].rank)
         return found
 
     def _options(self, app: int, bid: Bid) -> list[tuple[int, int, int, list[tuple[Part, Ask]]]]:
         """(worth, GPUs, row, asks) of rows that could be won at all, the best of those that ask for the same."""
         most = self.gpu_count
         zero = log(bid.rows[0].rho)
-        best: dict[tuple[int, ...], tuple[int, int, int, list[tuple[Part, Ask]]]] = {}
+        best: dict[int | tuple[int, ...], tuple[int, int, int, list[tuple[Part, Ask]]]] = {}
         for k, row in enumerate(bid.rows):
             gpus = 0
             for part in row.parts:
@@ -228,7 +230,7 @@ class Market:
             if asks is None:
                 continue
             worth = quanta * self.gpu_quanta - gpus
-            same = tuple(sorted(id(ask) for _, ask in asks))
+            same = id(asks[0][1]) if len(asks) == 1 else tuple(sorted(id(ask) for _, ask in asks))
             known = best.get(same)
             if known is None or worth > known[0]:
                 best[same] = worth, gpus, k, asks
@@ -241,29 +243,30 @@ class Market:
         kept_by: dict[str, int] = {}
         contested: set[str] = set()
         option_asks: list[list[tuple[Part, Ask]]] = []
+        option_worth, option_gpus, needs, keep_cell, keep_gpus, keys = lists.values()
         for app, bid in enumerate(self.bids):
             most = 0
             for worth, gpus, row, asks in self._options(app, bid):
-                lists["OPTION_WORTH"].append(worth)
-                lists["OPTION_GPUS"].append(gpus)
+                option_worth.append(worth)
+                option_gpus.append(gpus)
                 self.option_rows.append(row)
                 option_asks.append(asks)
                 pieces = 0
                 for part, ask in asks:
                     pieces += ask.pieces
-                    lists["KEYS"] += ask.keys
+                    keys += ask.keys
                     if ask.need != NOBODY:
-                        lists["NEEDS"].append(ask.need)
+                        needs.append(ask.need)
                     for cell, count in ask.keep:
-                        lists["KEEP_CELL"].append(cell)
-                        lists["KEEP_GPUS"].append(count)
+                        keep_cell.append(cell)
+                        keep_gpus.append(count)
                     if part.keep and ask.owner != app:
                         ask.owner = app
                         contested.update(gpu for gpu in part.keep if kept_by.setdefault(gpu, app) != app)
                 most = max(most, pieces)
-                need_start.append(len(lists["NEEDS"]))
-                keep_start.append(len(lists["KEEP_CELL"]))
-                keys_start.append(len(lists["KEYS"]))
+                need_start.append(len(needs))
+                keep_start.append(len(keep_cell))
+                keys_start.append(len(keys))
             start.append(len(self.option_rows))
             promises.append(most)
         promises.append(max(promises))
