@@ -12,6 +12,15 @@ class SystemClock:
     """Milliseconds since 1970, anchored once: later jumps of the wall clock (NTP, an admin, a leap second) move nothing."""
 
     def __init__(self) -> None:
+        self._anchor_ns = 0
+        self.anchor()
+
+    def anchor(self) -> None:
+        """Take the wall clock's time anew; the one moment at which this clock may fall. Only for who has no engine running.
+
+        An arbiter that stood by for weeks, or whose machine slept, must not begin a term at a time that nobody else has: the
+        ends of the leases that it takes over are times of day.
+        """
         self._anchor_ns = time.time_ns() - time.monotonic_ns()
 
     def now_ms(self) -> Millis:

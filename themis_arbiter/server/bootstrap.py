@@ -284,6 +284,8 @@ class Server:
         """Begin the term that was won; one that cannot begin is given back."""
         assert self._candidacy is not None, "nobody else elects"
         began_s = time.monotonic()
+        if isinstance(self._clock, SystemClock):
+            self._clock.anchor()
         try:
             store = self._candidacy.open_store(candidate)
             try:
