@@ -109,9 +109,10 @@ def _unleased(state: State, node: NodeName) -> list[GpuId]:
 def _outside(state: State, job_id: JobId) -> dict[NodeName, int]:
     """GPUs by node that the job's containers use beyond its leases; no zeros."""
     over = dict(state.usage.get(job_id, {}))
-    for lease in state.ledger.of_job(job_id):
-        if not state.ledger.is_next(lease) and lease.node_of_gpu in over:
-            over[lease.node_of_gpu] -= 1
+    for lease in state.ledger.of_job(job_id) if over else ():
+        node = lease.node_of_gpu
+        if node in over and not state.ledger.is_next(lease):
+            over[node] -= 1
     return {node: count for node, count in over.items() if count > 0}
 
 

@@ -18,7 +18,7 @@ from typing import Final
 
 from themis_arbiter.core.owners import Owners
 from themis_arbiter.core.types import AppId, CoreError, GpuMillis, Millis
-from themis_arbiter.core.value import value
+from themis_arbiter.core.value import changed, value
 
 DONE_SHARE: Final = 1e-9  # of an app's work: what is left below this is rounding, not work
 REWIND_MS: Final = 60_000  # how late an arrival may become known and still count from its own time
@@ -35,6 +35,9 @@ class FluidApp:
     parallelism: float
     weight: float = 1.0
     owners: Owners = ()  # all apps of a model have as many
+
+
+_with_left = changed(FluidApp, "left")
 
 
 def fair_rates(apps: list[FluidApp], gpus: float) -> dict[AppId, float]:
@@ -142,7 +145,7 @@ class _Flow:
         ends, left, now = _drained(live, self.gpus, self.now, until)
         apps = dict(self.apps)
         for app_id, rest in left.items():
-            apps[app_id] = replace(apps[app_id], left=rest)
+            apps[app_id] = _with_left(apps[app_id], rest)
         return _Flow(now, self.gpus, apps, {**self.finished, **ends})
 
     def ends(self) -> dict[AppId, float]:

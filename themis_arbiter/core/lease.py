@@ -13,7 +13,19 @@ Nothing else writes `.state`. The law of a lease's end is contracts.md, "A lease
 from enum import StrEnum
 from typing import Final
 
-from themis_arbiter.core.types import AppId, CoreError, Epoch, GpuId, GrantId, JobId, LeaseId, Millis, NodeName, RoundNo
+from themis_arbiter.core.types import (
+    AppId,
+    CoreError,
+    Epoch,
+    GpuId,
+    GrantId,
+    JobId,
+    LeaseId,
+    Millis,
+    NodeName,
+    RoundNo,
+    node_of,
+)
 from themis_arbiter.core.value import changed, value
 
 
@@ -105,7 +117,7 @@ class Lease:
     @property
     def node_of_gpu(self) -> NodeName:
         """The node that its GPU is on."""
-        return self.gpu.rsplit(":", 1)[0]
+        return node_of(self.gpu)
 
 
 @value(frozen=True, slots=True)

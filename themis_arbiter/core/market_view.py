@@ -17,7 +17,7 @@ from themis_arbiter.core.observing import gpus_in_use
 from themis_arbiter.core.owners import counted_weights
 from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
 from themis_arbiter.core.state import SeenApp, State
-from themis_arbiter.core.types import AppId, GpuId, JobId, NodeName
+from themis_arbiter.core.types import AppId, GpuId, JobId, NodeName, node_of
 from themis_arbiter.core.value import changed
 from themis_arbiter.core.workload import Job, guessed_work
 
@@ -42,7 +42,7 @@ class Offered:
         """Everything on offer, by node."""
         found: dict[NodeName, list[GpuId]] = {}
         for gpu in self.all():
-            found.setdefault(gpu.rsplit(":", 1)[0], []).append(gpu)
+            found.setdefault(node_of(gpu), []).append(gpu)
         return {name: tuple(gpus) for name, gpus in found.items()}
 
 

@@ -31,6 +31,7 @@ from themis_arbiter.core.types import CoreError, GpuId, GrantId, JobId, LeaseId,
 from themis_arbiter.core.value import made
 
 _moved = made(LeaseMoved)
+_new_lease = made(Lease)
 
 Won: TypeAlias = Mapping[JobId, tuple[GpuId, ...]]  # what each job gets in a round
 
@@ -367,7 +368,7 @@ def _new_leases(state: State, new: Iterable[tuple[GpuId, JobId]], by_auction: se
     for gpu, job_id in new:
         if job_id not in grants:
             grants[job_id] = state.serial("G")
-        lease = Lease(
+        lease = _new_lease(
             lease_id=state.serial("L"),
             grant_id=grants[job_id],
             gpu=gpu,
@@ -377,6 +378,7 @@ def _new_leases(state: State, new: Iterable[tuple[GpuId, JobId]], by_auction: se
             round_no=state.last_round,
             start_ms=state.now_ms,
             end_ms=end_ms,
+            state=LeaseState.PENDING,
             cause=Cause.AUCTION if gpu in by_auction else Cause.LEFTOVER,
         )
         state.enter(lease, as_next=state.ledger.current(gpu) is not None)

@@ -20,7 +20,19 @@ from themis_arbiter.core.policies import make_policy
 from themis_arbiter.core.policies.base import MarketApp, MarketJob
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.topology import Machine, Topology
-from themis_arbiter.core.types import AppId, Epoch, GpuId, GpuMillis, GrantId, JobId, LeaseId, Millis, NodeName, RoundNo
+from themis_arbiter.core.types import (
+    AppId,
+    Epoch,
+    GpuId,
+    GpuMillis,
+    GrantId,
+    JobId,
+    LeaseId,
+    Millis,
+    NodeName,
+    RoundNo,
+    node_of,
+)
 from themis_arbiter.core.value import made
 from themis_arbiter.core.workload import App, Job, app_demand, app_shape, guessed_work
 
@@ -290,7 +302,7 @@ class State:
 
     def node_of(self, gpu: GpuId) -> NodeName:
         """The node that a GPU is or was on."""
-        return gpu.rsplit(":", 1)[0]
+        return node_of(gpu)
 
     def used_on(self, job_id: JobId, node: NodeName) -> int:
         """GPUs of the job's live containers on a node."""

@@ -5,6 +5,7 @@ Instants and durations are whole milliseconds (`Millis`), so sums of them never 
 """
 
 from enum import IntEnum, StrEnum
+from functools import lru_cache
 from typing import Final, TypeAlias
 
 Millis: TypeAlias = int
@@ -20,6 +21,7 @@ Epoch: TypeAlias = int
 RoundNo: TypeAlias = int
 LossCurve: TypeAlias = tuple[float, float, float]  # (a, b, c): the loss at progress p in [0, 1] is a / (1 + b p) + c
 
+GPU_NODES_KEPT_MAX: Final = 65_536  # GPU ids whose node is remembered
 NAME_LENGTH_MAX: Final = 256  # of any name that comes from outside; longer ones are refused at the edge
 
 
@@ -47,3 +49,9 @@ class CoreError(Exception):
 def gpu_id(node: NodeName, ordinal: int) -> GpuId:
     """The id of a node's GPU; ordinals count from 0."""
     return f"{node}:{ordinal}"
+
+
+@lru_cache(maxsize=GPU_NODES_KEPT_MAX)
+def node_of(gpu: GpuId) -> NodeName:
+    """The node that a GPU is or was on: asked of every lease, in every step that looks at it."""
+    return gpu.rsplit(":", 1)[0]

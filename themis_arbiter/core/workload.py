@@ -89,18 +89,18 @@ class Job:
             # Whole numbers become floats as they do in the journal, or a replay would write another batch.
             ended = replace(self.report, work=None if work is None else float(work), weight=float(self.report.weight))
         return _meter(
-            self.attained,
-            self.done,
-            self.metered_ms,
-            self.report.app_id,
-            arrival_ms,
-            self.gpus_running,
-            self.rate,
-            self.running_since_ms,
-            self.max_gpus,
-            self.begun_at,
-            self.declared_later,
-            ended,
+            attained=self.attained,
+            done=self.done,
+            metered_ms=self.metered_ms,
+            app_id=self.report.app_id,
+            arrival_ms=arrival_ms,
+            gpus=self.gpus_running,
+            rate=self.rate,
+            running_since_ms=self.running_since_ms,
+            max_gpus=self.max_gpus,
+            begun_at=self.begun_at,
+            declared_later=self.declared_later,
+            ended=ended,
         )
 
     def work(self, guess: GpuMillis) -> GpuMillis:

@@ -13,7 +13,8 @@ from typing import Final
 
 from themis_arbiter.core.effects import GrantGpus, RequestDrain, SyncLeases, TellJob, WithdrawLeases
 from themis_arbiter.core.events import ContainerReport, JobReport, RmReported
-from themis_arbiter.core.types import CoreError, GpuId, JobId, LeaseId, Millis, RoundNo
+from themis_arbiter.core.types import CoreError, GpuId, JobId, LeaseId, Millis, RoundNo, node_of
+from themis_arbiter.core.value import made
 from themis_arbiter.sim.sim_jobs import Physics, SimulatedJob
 from themis_arbiter.sim.stock import Stock
 
@@ -233,12 +234,17 @@ class TraceCluster:
 
 def _container(lease_id: LeaseId, job: SimulatedJob, gpu: GpuId, status: int | None = None) -> ContainerReport:
     """The container under a lease; ended where it has an exit status."""
-    return ContainerReport(
+    return _container_report(
         container_id=lease_id,
         job_id=job.job_id,
-        node=gpu.rpartition(":")[0],
+        node=node_of(gpu),
         gpus=1,
         is_running=status is None,
         is_ended=status is not None,
+        is_am=False,
         exit_status=status or 0,
+        end_cause=None,
     )
+
+
+_container_report = made(ContainerReport)
