@@ -123,14 +123,19 @@ def boolean(value: object, _origin: Origin) -> bool:
     return word in _TRUE
 
 
+def _float(value: object) -> float | None:
+    """The number that `value` is or spells, nan included; None: it is none."""
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        return None
+    try:
+        return float(value)
+    except (ValueError, OverflowError):
+        return None
+
+
 def rho_bound(value: object, _origin: Origin) -> float:
     """0, or a number from 1 to ADMISSION_RHO_MAX. Errors: ValueProblem."""
-    number = None
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except (ValueError, OverflowError):
-            number = None
+    number = _float(value)
     if number is None or not (number == 0.0 or 1.0 <= number <= ADMISSION_RHO_MAX):
         raise ValueProblem(
             f"{shown(value)} is neither 0 (off) nor a number from 1 to {ADMISSION_RHO_MAX:g}; write one, such as 2"
@@ -140,12 +145,7 @@ def rho_bound(value: object, _origin: Origin) -> float:
 
 def fraction(value: object, _origin: Origin) -> float:
     """A number from 0 to 1. Errors: ValueProblem."""
-    number = None
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except (ValueError, OverflowError):
-            number = None
+    number = _float(value)
     if number is None or not 0.0 <= number <= 1.0:
         raise ValueProblem(f"{shown(value)} is not a number from 0 to 1; write one, such as 0.8")
     return number
@@ -153,12 +153,7 @@ def fraction(value: object, _origin: Origin) -> float:
 
 def weight(value: object, _origin: Origin) -> float:
     """How much an owner counts as against another of 1. Errors: ValueProblem."""
-    number = None
-    if isinstance(value, str | int | float) and not isinstance(value, bool):
-        try:
-            number = float(value)
-        except (ValueError, OverflowError):
-            number = None
+    number = _float(value)
     if number is None or not 1 / WEIGHT_MAX <= number <= WEIGHT_MAX:
         raise ValueProblem(f"{shown(value)} is not a number from {1 / WEIGHT_MAX:g} to {WEIGHT_MAX:g}; write one, such as 2")
     return number
