@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from themis_arbiter.core.auction.bid import Supply
-from themis_arbiter.core.kinds import never_rooms, take_never_room, work_lost_by_moving
+from themis_arbiter.core.kinds import never_rooms, on_lease_end, take_never_room, work_lost_by_moving
 from themis_arbiter.core.lease import Lease
 from themis_arbiter.core.observing import gpus_in_use
 from themis_arbiter.core.owners import counted_weights
 from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
 from themis_arbiter.core.state import SeenApp, State
-from themis_arbiter.core.types import AppId, GpuId, JobId, NodeName, node_of
+from themis_arbiter.core.types import AppId, GpuId, JobId, NodeName, OnLeaseEnd, node_of
 from themis_arbiter.core.value import changed
 from themis_arbiter.core.workload import Job, guessed_work
 
@@ -188,7 +188,7 @@ def _market_job(state: State, job: Job, offered: Offered, never: dict[str, int])
         ends = tuple([g for g in mine if g in offered.ending])
         found = _seen_again(
             before[1],
-            job.wanted,
+            _wanted(state, job, len(mine)),
             job.remaining(guessed_work(job, state.settings.lease_ms)),
             job.has_run,
             tuple([g for g in mine if g not in offered.ending]) if len(ends) < len(mine) else (),
@@ -201,6 +201,17 @@ def _market_job(state: State, job: Job, offered: Offered, never: dict[str, int])
     return found
 
 
+def _wanted(state: State, job: Job, has: int) -> int:
+    """GPUs that it could use in all, of which it has so many.
+
+    What must not be interrupted is given no more while it has yet to start on what it was granted or promised: with more of
+    them, given first, it would run, and be moved when the rest comes. Nor is a gang that runs, since it cannot grow in place.
+    """
+    if has and on_lease_end(state, job) is OnLeaseEnd.NEVER and (not job.gpus_running or job.report.gang > 1):
+        return min(job.wanted, has)
+    return job.wanted
+
+
 _seen_again = changed(MarketJob, "wanted", "remaining", "has_run", "held", "ending", "lost", "attained", "done")
 
 
@@ -210,6 +221,7 @@ def _make_market_job(state: State, job: Job, offered: Offered, never: dict[str, 
     else:
         mine = state.ledger.gpus_kept(job.job_id)
     ends = tuple([g for g in mine if g in offered.ending])
+    wanted = _wanted(state, job, len(mine))
     report = job.report
     return MarketJob(
         job_id=job.job_id,
@@ -217,7 +229,7 @@ def _make_market_job(state: State, job: Job, offered: Offered, never: dict[str, 
         arrival_ms=report.arrival_ms,
         gang=report.gang,
         unit=report.unit,
-        wanted=take_never_room(state, job, len(mine), never),
+        wanted=wanted if wanted < job.wanted else take_never_room(state, job, len(mine), never),
         model=report.model,
         remaining=job.remaining(guessed_work(job, state.settings.lease_ms)),
         has_run=job.has_run,

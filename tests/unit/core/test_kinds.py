@@ -27,6 +27,7 @@ from themis_arbiter.core.events import (
 )
 from themis_arbiter.core.kinds import work_lost_by_moving
 from themis_arbiter.core.lease import Cause
+from themis_arbiter.core.policies.base import Decision, Market
 from themis_arbiter.core.settings import QueueRule
 from themis_arbiter.core.types import OnLeaseEnd
 from themis_arbiter.core.views_of import status
@@ -65,6 +66,38 @@ def test_an_app_that_must_not_be_interrupted_is_renewed_without_an_auction() -> 
     effects = bench.wake(17_000, Timer.GRID)
     assert not of_type(effects, RequestDrain)
     assert {(x.end_ms, x.job_id) for x in bench.arbiter.state.ledger} == {(40_000, "old")}
+
+
+class Halves:
+    """A policy that leaves n0 to `old` and promises n1 to `new`; it keeps what it was shown and gives nothing else."""
+
+    def __init__(self) -> None:
+        self.markets: list[Market] = []
+
+    def decide(self, market: Market) -> Decision:
+        self.markets.append(market)
+        halves = {"old": "n0", "new": "n1"} if market.supply.ending else {}
+        return Decision(wins={}, leftovers={a: {a: tuple(f"{n}:{k}" for k in range(4))} for a, n in halves.items()})
+
+
+@pytest.mark.parametrize(("kind", "wanted"), [(OnLeaseEnd.NEVER, 4), (OnLeaseEnd.CHECKPOINT, 8)])
+def test_what_was_promised_gpus_and_must_not_be_interrupted_does_not_start_on_others_before(
+    kind: OnLeaseEnd, wanted: int
+) -> None:
+    """It would run, and be moved a moment later, when it gets what it was promised (the judge of runs found that)."""
+    bench = contested(OnLeaseEnd.CHECKPOINT)
+    bench.report(2_000, replace(job("new", 8, gang=2, work=2e4, at=1_000), on_lease_end=kind), seq=2)
+    policy = bench.arbiter.state.policy = Halves()
+    only_drain(bench.wake(17_000, Timer.GRID))
+    assert bench.states()["new"] == ["waiting"] * 4
+    gone = tuple(container(k, "old", "n0", ended=True) for k in range(4))
+    bench.report(18_000, replace(job("old", 0), is_finished=True, finish_ms=18_000), containers=gone, seq=2)
+    bench.wake(18_500, Timer.TIDY)
+    bench.report(18_600, seq=9)
+    bench.wake(19_000, Timer.ROUND)
+    before, free = policy.markets[-2:]
+    assert (before.jobs["new"].wanted, free.jobs["new"].wanted) == (8, wanted)
+    assert not free.supply.ending
 
 
 def test_a_protected_minimum_runtime_holds_for_all_and_then_ends() -> None:
