@@ -11,9 +11,10 @@ from typing import Final
 
 from themis_arbiter.core.effects import GrantGpus, PersistLeases, RequestDrain, StandDown, SyncLeases, WithdrawLeases
 from themis_arbiter.core.events import LeasesPersisted, RmAttached, RmDetached, StoreFailed, Timer, UpdateRefused
+from themis_arbiter.core.kinds import on_lease_end
 from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState
 from themis_arbiter.core.state import RmLink, State
-from themis_arbiter.core.types import GrantId, JobId, LeaseId, Millis, NodeName
+from themis_arbiter.core.types import GrantId, JobId, LeaseId, Millis, NodeName, OnLeaseEnd
 
 OLD_EPOCH: Final = "OLD_EPOCH"  # why the gate refuses an update for good
 RESYNC_MS_MIN: Final = 1_000  # between two full sets that answer refusals
@@ -250,13 +251,16 @@ def _after_commit(
 
 
 def grant_if_whole(state: State, job_id: JobId, grant_id: GrantId) -> None:
-    """Grant what is stored of a grant; a gang's only when all of it is free and stored, so that no part of it idles."""
+    """Grant what is stored of a grant, whole where it has to be: when all of it is free and stored.
+
+    So no part of a gang idles, and what must not be interrupted does not start on a part and is moved when the rest comes.
+    """
     leases = state.grant_leases(job_id, grant_id)
     ready = [x for x in leases if x.state is LeaseState.PENDING and x.lease_id in state.persisted]
     job = state.jobs.get(job_id)
-    gang = job.report.gang if job is not None else 1
+    is_at_once = job is not None and (job.report.gang > 1 or on_lease_end(state, job) is OnLeaseEnd.NEVER)
     waiting = sum(x.state is LeaseState.PENDING or x.state is LeaseState.WAITING for x in leases) - len(ready)
-    if not ready or (gang > 1 and waiting):
+    if not ready or (is_at_once and waiting):
         return
     granted = []
     for lease in ready:

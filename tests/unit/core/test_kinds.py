@@ -100,6 +100,30 @@ def test_what_was_promised_gpus_and_must_not_be_interrupted_does_not_start_on_ot
     assert not free.supply.ending
 
 
+class ToNew:
+    """A policy that gives `new` all that there is."""
+
+    def decide(self, market: Market) -> Decision:
+        return Decision(wins={}, leftovers={"new": {"new": market.supply.gpus}})
+
+
+@pytest.mark.parametrize(("kind", "free"), [(OnLeaseEnd.NEVER, "pending"), (OnLeaseEnd.CHECKPOINT, "granted")])
+def test_what_must_not_be_interrupted_starts_on_all_that_it_won_at_once(kind: OnLeaseEnd, free: str) -> None:
+    bench = Bench().up(job("old", 4, gang=4, work=4e6))
+    bench.wake(500, Timer.ROUND)
+    on = sorted(x.gpu for x in bench.arbiter.state.ledger)
+    running(bench, "old", " ".join(g.split(":")[0] for g in on))
+    bench.arbiter.state.admin = replace(bench.arbiter.state.admin, is_paused=True)  # so that the rest stays free for now
+    bench.report(1_000, replace(job("new", 8, work=2e5, at=1_000), on_lease_end=kind), seq=2)
+    bench.arbiter.state.admin = replace(bench.arbiter.state.admin, is_paused=False)
+    bench.arbiter.state.policy = ToNew()
+    drain = only_drain(bench.wake(17_000, Timer.GRID))
+    assert bench.states()["new"] == sorted([free] * 4 + ["waiting"] * 4)
+    gone = tuple(container(k, "old", g.split(":")[0], ended=True) for k, g in enumerate(on))
+    bench.report(19_900, containers=gone, seq=drain.seq)
+    assert bench.states()["new"] == ["granted"] * 8
+
+
 def test_a_protected_minimum_runtime_holds_for_all_and_then_ends() -> None:
     bench = contested(OnLeaseEnd.CHECKPOINT, min_runtime_ms=30_000)
     assert not of_type(bench.wake(17_000, Timer.GRID), RequestDrain)
