@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from tests.figures import measured
 from tests.figures.charts import Group, bar_chart
-from tests.figures.experiments import EXPERIMENTS, Inputs, liar, targets
+from tests.figures.experiments import EXPERIMENTS, VARIANTS, Inputs, liar, targets
 from tests.figures.tables import Runs, by_policy, by_workload, order_exceptions, table, verdict_table, verdicts
+from themis_arbiter.core.policies import POLICIES
 from themis_arbiter.sim.sweep import Interval, Point, interval
 from themis_arbiter.sim.sweep_run import Outcome, Work, core_count, cores, run_all
 
@@ -39,6 +40,16 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--jobs", type=int, default=core_count(), help="runs at a time")
     parser.add_argument("--write-docs", action="store_true", help=f"put tables and charts into {DOCS.name}")
     given = parser.parse_args(arguments)
+    wrong = next((n for n in given.only.split(",") if given.only and n not in EXPERIMENTS), None)
+    if wrong is not None:
+        parser.error(f"--only: there is no experiment {wrong!r:.40}; there are {', '.join(EXPERIMENTS)}")
+    unknown = next((p for p in given.policies.split(",") if given.policies and p not in {*POLICIES, *VARIANTS}), None)
+    if unknown is not None:
+        parser.error(f"--policies: there is no policy {unknown!r:.40}")
+    if given.jobs < 1:
+        parser.error(f"--jobs: at least 1, not {given.jobs}")
+    if not (SHARED / "placement/models.csv").is_file():
+        parser.error(f"the shared traces are not at {SHARED}: clusters, slowdowns and workloads come from there")
     out = given.out.absolute()
     size: dict[str, Any] = dict(QUICK) if given.quick else {}
     inputs = Inputs(SHARED, out / "traces", tuple(range(2 if given.quick else SEEDS)), **size)

@@ -74,6 +74,27 @@ def test_the_nineteen_workloads_of_the_targets(tmp_path: Path) -> None:
     assert set(EXPERIMENTS) == {"targets", "estimates", "systems", "contention", "network", "bid_error", "lying", "knob"}
 
 
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--only", "nope"], "there is no experiment 'nope'"),
+        (["--only", ","], "there is no experiment ''"),
+        (["--only", "targets", "--policies", "nope"], "there is no policy 'nope'"),
+        (["--jobs", "0"], "at least 1"),
+        ([], "the shared traces are not at"),
+    ],
+)
+def test_mistakes_are_told_before_anything_runs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, arguments: list[str], told: str
+) -> None:
+    monkeypatch.setattr("tests.figures.__main__.SHARED", tmp_path / "nowhere")
+    with pytest.raises(SystemExit) as ended:
+        main([*arguments, "--out", str(tmp_path / "out")])
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.timeout(300)
 def test_quick_form_runs_every_step_and_then_has_nothing_left_to_do(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -56,9 +56,11 @@ def audit(run: Path, rounds: int, as_json: bool) -> None:
     if replayed.first_difference is not None:
         raise NotSo(f"{name}: step {replayed.steps} is decided otherwise now (`themis replay` shows it); nothing was audited")
     if as_json:
-        click.echo(dumps(_document(str(journal), found), indent=2))
+        click.echo(dumps({**_document(str(journal), found), "is_cut_off": replayed.is_cut_off}, indent=2))
     else:
         click.echo("\n".join(_lines(found)))
+    if replayed.is_cut_off:
+        click.echo(f"themis: {name}: its last step was cut off when its writer ended, and left out", err=True)
     if not found.audited:
         raise NotSo(f"{name}: no round in which two apps bid for more than there was")
 

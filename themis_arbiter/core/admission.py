@@ -18,7 +18,7 @@ from typing import Final
 from themis_arbiter.core.admin_state import Admitted
 from themis_arbiter.core.fluid import FluidApp
 from themis_arbiter.core.kinds import flow, holds_gpus, is_admission_on, why_impossible
-from themis_arbiter.core.owners import owners_of
+from themis_arbiter.core.owners import counted_weights, owners_of
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import AppId, Millis
 from themis_arbiter.core.workload import App
@@ -120,10 +120,11 @@ def earliest(state: State, app_id: AppId, now_ms: Millis) -> Millis:
 
 
 def t_independent_ms(state: State, app: App) -> float:
-    """About the time that it would be promised: of an equal share by weight with those who are in."""
+    """About the time that it would be promised: of its share by weight, its owner's too, beside those who are in."""
     work, parallelism = state.app_shape(app)
-    inside = sum(state.apps[a.app_id].weight for a in state.admin.admitted if a.app_id in state.live_jobs)
-    share = state.topology.gpu_count * app.weight / (inside + app.weight)
+    inside = [a.app_id for a in state.admin.admitted if a.app_id in state.live_jobs and a.app_id != app.app_id]
+    counted = counted_weights(state, (*inside, app.app_id))
+    share = state.topology.gpu_count * counted[app.app_id] / sum(counted.values())
     return max(float(state.settings.rho_floor_ms), work / max(SHARE_MIN, min(parallelism, share)))
 
 

@@ -4,7 +4,7 @@ Where every app counts for itself, an owner who splits an app in ten gains tenfo
 live apps share what the owner has, by their own weights.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from themis_arbiter.core.settings import Settings, ShareBy
@@ -35,12 +35,12 @@ def owners_of(settings: Settings, user: str, queue: str) -> Owners:
             return (of_queue, of_user)
 
 
-def counted_weights(state: "State") -> Mapping[AppId, float]:
-    """What each live app counts beside all others: its weight, or its part of its owners' by the weights of their live apps.
+def counted_weights(state: "State", among: Iterable[AppId] | None = None) -> Mapping[AppId, float]:
+    """What each live app (or each of `among`) counts beside the others: its weight, or its part of its owners' by all weights.
 
     An owner's weight is not passed on to others where its apps cannot use it all: only the fluid share does that.
     """
-    apps = [state.apps[app_id] for app_id in state.live_jobs]
+    apps = [state.apps[app_id] for app_id in (state.live_jobs if among is None else among)]
     if state.settings.share_by is ShareBy.APP:
         return {app.app_id: app.weight for app in apps}
     members: dict[tuple[str, ...], dict[tuple[str, ...], float]] = {}

@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, fields
 from enum import Enum
 from typing import Any, Final
 
-from themis_arbiter.core.settings import LEASE_MS_MAX, PaperRules, Settings
+from themis_arbiter.core.settings import AGING_MAX, LEASE_MS_MAX, PaperRules, Settings
 from themis_arbiter.core.types import CoreError
 from themis_arbiter.sim.plain_numbers import finite, whole
 from themis_arbiter.sim.trace import TraceError
@@ -58,7 +58,7 @@ MEANINGS: Final[Mapping[str, str]] = {
     "t_id": "what rho is measured against: the paper's T_id, or the ideal fluid share (fluid)",
     "admission_max_rho": "admission control: who would push somebody's projected rho above it waits to be let in; 0: off",
     "admission_queue_max": "apps that may wait to be let in; beyond it the first is let in whatever it does",
-    "aging": "exponent of the leases lost by waiting in the weight of a bid: 0, as in the paper, weighs all alike",
+    "aging": f"exponent of the leases lost by waiting in the weight of a bid, 0 (none, as in the paper) to {AGING_MAX:g}",
     "first_queue_max": "GPU time at which a job falls into the second queue",
     "payments": "whether hidden payments keep bids truthful",
 }
@@ -187,7 +187,10 @@ def make_settings(
     if knob is not None:
         arguments["fairness_knob"] = knob
     rules = {name.removeprefix(IN_PAPER): value for name, value in sets.items() if name.startswith(IN_PAPER)}
-    arguments["paper"] = PaperRules(**rules)
+    try:
+        arguments["paper"] = PaperRules(**rules)
+    except CoreError as refused:
+        raise TraceError(f"--set: {refused}") from None
     problem = _contradiction(Settings.__dataclass_fields__, arguments)
     if problem:
         raise TraceError(problem)

@@ -45,6 +45,12 @@ def test_a_run_is_audited_and_twice_alike(tmp_path: Path, capsys: pytest.Capture
     status, text, _ = audited(capsys, str(out), "--rounds=2")
     assert status == 0
     assert "2 audited" in text
+    whole = (out / "arbiter.journal").read_bytes()
+    half = tmp_path / "half.journal"
+    half.write_bytes(whole[: len(whole) // 2].rpartition(b"\n")[0][:-20])
+    status, text, told = audited(capsys, str(half), "--rounds=2", "--json")
+    assert (status, json.loads(text)["is_cut_off"]) == (0, True)
+    assert "cut off" in told
 
 
 @pytest.mark.parametrize(

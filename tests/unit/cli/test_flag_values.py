@@ -73,6 +73,7 @@ def test_a_trace_is_not_made_from_values_that_mean_nothing(
         (["--lease", "0.0001"], "--lease 0 s: a lease has"),
         (["--set", "tick=0"], "--set tick=0: "),
         (["--policy", "paper", "--set", "f=2"], "--set f=2: f lies in [0, 1]"),
+        (["--policy", "paper", "--set", "aging=9"], "--set: aging lies in [0, 8]: 9.0"),
         (["--policy", "paper", "--set", "f=0.5", "--fairness-knob", "0.5"], "--fairness-knob and --set f"),
     ],
 )

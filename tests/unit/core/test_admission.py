@@ -12,7 +12,7 @@ from themis_arbiter.core import admission
 from themis_arbiter.core.admin_state import admin_from_text, admin_to_text
 from themis_arbiter.core.events import Timer
 from themis_arbiter.core.explain import explain
-from themis_arbiter.core.settings import Settings
+from themis_arbiter.core.settings import Settings, ShareBy
 from themis_arbiter.core.types import CoreError
 from themis_arbiter.core.views import AppState
 from themis_arbiter.core.views_of import apps
@@ -67,6 +67,19 @@ def test_an_end_lets_the_next_in_at_once_and_nobody_overtakes() -> None:
     bench.report(3_000, job("a", 0, work=WORK, finished=True))
     assert states(bench) == {"a": AppState.ENDED, "large": AppState.WAITING, "small": AppState.WAITING}
     assert [a.app_id for a in bench.arbiter.state.admin.admitted] == ["large", "small"]
+
+
+def test_what_a_waiting_app_would_take_goes_by_its_owners_share() -> None:
+    settings = replace(BOUND, share_by=ShareBy.USER)
+    alices = [replace(job(f"a{k}", 4, work=WORK), user="alice") for k in range(2)]
+    bench = Bench(settings).up(*alices)
+    bench.report(1_000, replace(job("b", 8, work=4 * WORK, at=1_000), user="bob"))
+    state = bench.arbiter.state
+    assert states(bench)["b"] is AppState.QUEUED
+    # Half of the eight GPUs are bob's, however many apps alice has and whatever she lets them count among themselves.
+    assert admission.t_independent_ms(state, state.apps["b"]) == pytest.approx(WORK)
+    state.apps["a0"] = replace(state.apps["a0"], weight=1_000.0)
+    assert admission.t_independent_ms(state, state.apps["b"]) == pytest.approx(WORK)
 
 
 def test_an_app_that_ends_while_it_waits_leaves_the_queue() -> None:
