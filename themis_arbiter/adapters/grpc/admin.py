@@ -188,6 +188,8 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
     def ListAudit(self, request: pb.ListAuditRequest, context: grpc.ServicerContext) -> pb.ListAuditReply:  # noqa: N802 - the protocol's name
         """The newest answered requests of this process, newest first."""
         limit = _limit(context, request.limit, AUDIT_MAX) or AUDIT_DEFAULT
+        with engine_errors(context):
+            self._engine.call(lambda _: None)  # what was asked of the leader is not in a standby's list: it says who leads
         return pb.ListAuditReply(entries=map(_audit_message, self._audit.latest(limit)))
 
 
