@@ -113,7 +113,8 @@ def keep_share(parts: tuple[Part, ...], win: Win, target: int, gangs: Mapping[Jo
     kept: dict[JobId, tuple[GpuId, ...]] = {}
     for part in reversed(parts):
         size = sizes.get(part.job_id, 0)
-        floor = 0 if part.anchor else min(size, gangs.get(part.job_id, 1))
+        # What it holds anyway counts towards its gang, and may be less than one: leases do not all end in the same round.
+        floor = min(size, max(0, gangs.get(part.job_id, 1) - len(part.anchor)))
         units = max(0, min(total - target, size - floor)) // part.unit
         gpus = _shrink(part, win.gpus[part.job_id], units, topology) if size else ()
         total -= size - len(gpus)

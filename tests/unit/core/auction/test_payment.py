@@ -146,6 +146,13 @@ def test_a_job_that_runs_elsewhere_may_go_back_to_that() -> None:
     assert kept_sizes((grown,), {"j": won["j"]}, 1, {"j": 2}) == {"j": 1}
 
 
+@pytest.mark.parametrize(("target", "kept"), [(4, 4), (3, 3), (2, 3), (1, 3)])
+def test_what_a_job_has_elsewhere_may_be_less_than_its_gang(target: int, kept: int) -> None:
+    """It holds one GPU whose lease ends later: of a gang of four it needs three more (a replay ended on that)."""
+    part = Part(job_id="j", more=4, anchor=gpus("m1", 1))
+    assert kept_sizes((part,), {"j": gpus("m2", 4)}, target, {"j": 4}) == {"j": kept}
+
+
 def test_what_the_job_holds_and_where_it_has_most_is_kept() -> None:
     part = Part(job_id="j", keep=("m1:0", "m1:1"), more=4)
     won = {"j": ("m1:0", "m1:1", "m2:0", "m3:0", "m3:1", "m3:2")}
