@@ -8,7 +8,8 @@ Started again, it does only what is not done. `--quick`: two small generated wor
 import argparse
 import csv
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -90,12 +91,8 @@ def run(plans: Mapping[str, list[Point]], out: Path, jobs: int) -> dict[str, lis
 
     out.mkdir(parents=True, exist_ok=True)
     done = {o.point.key: o for o in run_all(works, cores(jobs), tell)}
-    return {name: [_as(done[p.key], p) for p in points] for name, points in plans.items()}
-
-
-def _as(outcome: Outcome, point: Point) -> Outcome:
-    """The outcome of a shared run under this experiment's settings."""
-    return Outcome(point=point, summary=outcome.summary, reason=outcome.reason, is_from_before=outcome.is_from_before)
+    # A run that several experiments share has its own settings in each.
+    return {name: [replace(done[p.key], point=p) for p in points] for name, points in plans.items()}
 
 
 # --- what each experiment shows -------------------------------------------------------------------------------------------
@@ -245,12 +242,8 @@ def write_docs(parts: Mapping[str, str], out: Path) -> None:
             head, rest = text.split(begin, 1)
             text = head + begin + "\n" + part.strip() + "\n" + end + rest.split(end, 1)[1]
     DOCS.write_text(text, encoding="utf-8")
-    for chart in _charts(out):
+    for chart in sorted(out.glob("*.svg")):
         (DOCS.parent / "images" / f"fairness-{chart.name}").write_bytes(chart.read_bytes())
-
-
-def _charts(out: Path) -> Iterable[Path]:
-    return sorted(out.glob("*.svg"))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import click
 
 from themis_arbiter.cli.failures import NotSo, WrongUse
 from themis_arbiter.cli.options import JSON_OPTION
+from themis_arbiter.cli.replay import cannot_step
 from themis_arbiter.core.misreports import FACTORS, About
 from themis_arbiter.engine.audit import ROUNDS_AUDITED_MAX, Audit, Gain, Ground, NoAuctions, audit_journal
 from themis_arbiter.engine.journal_format import JournalFormatError
@@ -46,10 +47,8 @@ def audit(run: Path, rounds: int, as_json: bool) -> None:
         found, replayed = audit_journal(journal, rounds, _progress())
     except NoAuctions as problem:
         raise WrongUse(f"{name}: {visible(str(problem))} holds no auctions; name a run of themis or paper") from None
-    except JournalFormatError as problem:
-        raise WrongUse(f"{name}: {visible(str(problem))}; name a journal that this version wrote") from None
-    except StepRefused as problem:
-        raise NotSo(f"{name}: {visible(str(problem))}; the arbiter that wrote it took this event, this one does not") from None
+    except (JournalFormatError, StepRefused) as problem:
+        raise cannot_step(name, problem) from None
     except OSError as problem:
         advice = f"{problem.strerror or problem}; simulate with --journal" if run.is_dir() else problem.strerror or str(problem)
         raise WrongUse(f"{name}: cannot be read: {advice}") from None

@@ -37,10 +37,8 @@ def replay(journal: Path, is_checked: bool, as_json: bool) -> None:
     try:
         policy = read_settings(journal).policy
         result = replay_with(journal, make)
-    except JournalFormatError as problem:
-        raise WrongUse(f"{name}: {visible(str(problem))}; name a journal that this version wrote") from None
-    except StepRefused as problem:
-        raise NotSo(f"{name}: {visible(str(problem))}; the arbiter that wrote it took this event, this one does not") from None
+    except (JournalFormatError, StepRefused) as problem:
+        raise cannot_step(name, problem) from None
     except OSError as problem:
         raise WrongUse(f"{name}: cannot be read: {problem.strerror or problem}; name a journal that is there") from None
     if result.steps == 0:
@@ -52,6 +50,13 @@ def replay(journal: Path, is_checked: bool, as_json: bool) -> None:
         click.echo("\n".join(_lines(policy, result, place)))
     if place is not None:
         raise NotSo(f"{name}: step {result.steps} is decided otherwise now")
+
+
+def cannot_step(name: str, problem: JournalFormatError | StepRefused) -> click.ClickException:
+    """Why the journal called `name` cannot be stepped by this version."""
+    if isinstance(problem, JournalFormatError):
+        return WrongUse(f"{name}: {visible(str(problem))}; name a journal that this version wrote")
+    return NotSo(f"{name}: {visible(str(problem))}; the arbiter that wrote it took this event, this one does not")
 
 
 def _decisions(found: Difference) -> tuple[str, str]:

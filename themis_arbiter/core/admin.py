@@ -119,7 +119,7 @@ def _set_weight(state: State, event: AdminRequested) -> str:
         raise _RefusedError(f"more than {WEIGHTS_MAX} apps have a weight of their own")
     state.admin = replace(state.admin, weights=tuple(sorted(weights.items())))
     state.apps[event.target] = replace(app, weight=event.value)
-    state.fluid.reweigh(event.target, event.value, owners_of(state.settings, app.user, app.queue), state.now_ms)
+    state.fluid.reweigh(event.target, event.value, owners_of(state.settings, app), state.now_ms)
     if event.value == app.weight:
         return f"the weight of {event.target} is {event.value:g}, as it was; tags do not change it any more"
     return f"the weight of {event.target} is {event.value:g} instead of {app.weight:g}, from now on"

@@ -16,9 +16,8 @@ from math import ceil, inf
 from typing import Final
 
 from themis_arbiter.core.admin_state import Admitted
-from themis_arbiter.core.fluid import FluidApp
-from themis_arbiter.core.kinds import flow, holds_gpus, is_admission_on, why_impossible
-from themis_arbiter.core.owners import counted_weights, owners_of
+from themis_arbiter.core.kinds import as_fluid, flow, holds_gpus, is_admission_on, why_impossible
+from themis_arbiter.core.owners import counted_weights
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import AppId, Millis
 from themis_arbiter.core.workload import App
@@ -79,7 +78,8 @@ def queue(state: State) -> list[AppId]:
 def project(state: State, app_id: AppId, at_ms: Millis) -> Projection:
     """What letting the app in at `at_ms` would do to those who are in."""
     now = state.fluid.fair_finishes()
-    then = state.fluid.fair_finishes_with(_as_fluid(state, state.apps[app_id], at_ms))
+    newcomer = state.apps[app_id]
+    then = state.fluid.fair_finishes_with(as_fluid(state, newcomer, at_ms, *state.app_shape(newcomer)))
     worst = Projection()
     for other in state.admin.admitted:
         app = state.apps.get(other.app_id)
@@ -126,19 +126,6 @@ def t_independent_ms(state: State, app: App) -> float:
     counted = counted_weights(state, (*inside, app.app_id))
     share = state.topology.gpu_count * counted[app.app_id] / sum(counted.values())
     return max(float(state.settings.rho_floor_ms), work / max(SHARE_MIN, min(parallelism, share)))
-
-
-def _as_fluid(state: State, app: App, at_ms: Millis) -> FluidApp:
-    work, parallelism = state.app_shape(app)
-    return FluidApp(
-        app_id=app.app_id,
-        arrival_ms=at_ms,
-        work=work,
-        left=work,
-        parallelism=parallelism,
-        weight=app.weight,
-        owners=owners_of(state.settings, app.user, app.queue),
-    )
 
 
 def _promise(state: State, app_id: AppId) -> None:

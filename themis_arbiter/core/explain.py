@@ -59,7 +59,7 @@ def _weight(state: State, app: App) -> Iterator[str]:
     elif app.weight != 1.0:
         yield f"Its weight is {app.weight:g}."
     part = counted_weights(state).get(app.app_id)
-    owners = owners_of(state.settings, app.user, app.queue)
+    owners = owners_of(state.settings, app)
     if owners and part is not None:
         whose = " in ".join(name for name, _ in reversed(owners))
         yield f"It draws on the share of {whose} with all live apps there, and so counts {part:.3g} beside the others."

@@ -143,7 +143,7 @@ def _move_queue(state: State, old: JobReport, queue: str) -> None:
         return
     app = state.apps[old.app_id] = replace(app, queue=queue)
     if app.is_flowing:
-        state.fluid.reweigh(app.app_id, app.weight, owners_of(state.settings, app.user, app.queue), state.now_ms)
+        state.fluid.reweigh(app.app_id, app.weight, owners_of(state.settings, app), state.now_ms)
     state.want_round()
 
 

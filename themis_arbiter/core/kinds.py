@@ -159,14 +159,18 @@ def flow(state: State, app_id: AppId, admitted_ms: Millis | None) -> None:
         admitted_ms = next((a.admitted_ms for a in state.admin.admitted if a.app_id == app_id), None)
     state.apps[app_id] = replace(app, is_flowing=True, admitted_ms=admitted_ms)
     state.version += 1
-    state.fluid.join(
-        FluidApp(
-            app_id=app_id,
-            arrival_ms=app.arrival_ms if admitted_ms is None else admitted_ms,
-            work=app.told_work,
-            left=app.told_work,
-            parallelism=app.told_parallelism,
-            weight=app.weight,
-            owners=owners_of(state.settings, app.user, app.queue),
-        )
+    since = app.arrival_ms if admitted_ms is None else admitted_ms
+    state.fluid.join(as_fluid(state, app, since, app.told_work, app.told_parallelism))
+
+
+def as_fluid(state: State, app: App, arrival_ms: Millis, work: GpuMillis, parallelism: float) -> FluidApp:
+    """The app as the fluid share counts it from `arrival_ms` on."""
+    return FluidApp(
+        app_id=app.app_id,
+        arrival_ms=arrival_ms,
+        work=work,
+        left=work,
+        parallelism=parallelism,
+        weight=app.weight,
+        owners=owners_of(state.settings, app),
     )

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from themis_arbiter.core.settings import Settings, ShareBy
 from themis_arbiter.core.types import AppId
+from themis_arbiter.core.workload import App
 
 if TYPE_CHECKING:
     from themis_arbiter.core.state import State
@@ -19,11 +20,11 @@ Owners = tuple[tuple[str, float], ...]
 WEIGHT_MIN: Final = 1e-6  # of an app's part of its owner's share: policies divide by it
 
 
-def owners_of(settings: Settings, user: str, queue: str) -> Owners:
-    """Who shares before this user's app in this queue does; nobody where each app counts for itself."""
-    rule = settings.queues.get(queue)
-    of_queue = (queue, 1.0 if rule is None else rule.weight)
-    of_user = (user, settings.users.get(user, 1.0))
+def owners_of(settings: Settings, app: App) -> Owners:
+    """Who shares before the app does; nobody where each app counts for itself."""
+    rule = settings.queues.get(app.queue)
+    of_queue = (app.queue, 1.0 if rule is None else rule.weight)
+    of_user = (app.user, settings.users.get(app.user, 1.0))
     match settings.share_by:
         case ShareBy.APP:
             return ()
@@ -46,7 +47,7 @@ def counted_weights(state: "State", among: Iterable[AppId] | None = None) -> Map
     members: dict[tuple[str, ...], dict[tuple[str, ...], float]] = {}
     paths = {}
     for app in apps:
-        owners = owners_of(state.settings, app.user, app.queue)
+        owners = owners_of(state.settings, app)
         path = paths[app.app_id] = (*owners, (app.app_id, app.weight))
         names = tuple(name for name, _ in path)
         for depth, (_, weight) in enumerate(path):

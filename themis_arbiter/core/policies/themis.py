@@ -1,4 +1,4 @@
-"""The default policy, first form: an auction among the urgent, leftovers by shortest remaining service.
+"""The default policy: an auction among the urgent, leftovers by shortest remaining service.
 
 Offers go to the worst-off half of the apps with an urgent job (regret above 1.05), at most `BIDDERS_MAX` of them; they are
 sold by partial allocation with hidden payments. What they leave goes out by the guard's rule (mechanism.md, section 6).
