@@ -88,7 +88,9 @@ class Run:
         self._tell(f"nodes: {node_line(nodes)}")
 
     def _run_apps(self, arbiter: ArbiterClient) -> None:
-        started_s = told_s = time.monotonic()
+        wait_s = made.until_start_s(time.time_ns() // 1_000_000)
+        self._tell(f"the first app comes after the next round of the lease grid, in {wait_s:.0f} s")
+        started_s, told_s = time.monotonic() + wait_s, time.monotonic()
         waiting = sorted(made.SAMPLES, key=lambda s: s.submit_after_s)
         while waiting or not self._is_over():
             now_s = time.monotonic() - started_s

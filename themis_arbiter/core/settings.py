@@ -10,6 +10,7 @@ from themis_arbiter.core.types import CoreError, GpuMillis, Millis, OnLeaseEnd
 
 NO_SHOW_LEASES_MAX: Final = 8  # a no-show is offered nothing for 1, 2, 4, ... at most so many leases
 ADMISSION_RHO_MAX: Final = 1e6
+REGRET_MAX: Final = 1e9
 ADMISSION_QUEUE_MAX: Final = 10_000
 AGING_MAX: Final = 8.0
 LEASE_MS_MAX: Final = 7 * 24 * 3_600_000
@@ -149,6 +150,11 @@ class Settings:
             raise CoreError(
                 f"notice {self.notice_ms} + restart cost {self.restart_cost_ms} must be shorter than the lease "
                 f"{self.lease_ms}: nothing would be left to compute in"
+            )
+        if not 0.0 < self.urgent_above <= self.starving_above <= REGRET_MAX:
+            raise CoreError(
+                f"0 < urgent_above <= starving_above <= {REGRET_MAX:g} must hold, who starves is urgent: "
+                f"{self.urgent_above} and {self.starving_above}"
             )
         if self.tick_ms == 0:
             raise CoreError("tick must be above 0 ms: recall looks for urgent jobs once a tick (recall = false: not at all)")

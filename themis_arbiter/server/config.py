@@ -61,6 +61,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("rho_floor", values.duration, "600 s", "Shortest t_independent that rho divides by."),
     Setting("restart_cost", values.duration, "40 s", "What a job loses when its GPUs change or it resumes."),
     Setting("recall", values.boolean, True, "Whether leases may end early, with notice, for urgent jobs that wait."),
+    Setting("urgent_above", values.regret, 1.05, "Rho that a waiting job is heading for above which it is urgent and bids."),
+    Setting("starving_above", values.regret, 1.5, "And above which it goes before all who came later."),
     Setting("tick", values.duration, "60 s", "How often recall looks for urgent jobs that wait."),
     Setting("gang_wait", values.duration, "10 s", "A gang whose containers are not whole by then is handed back."),
     Setting("no_show", values.duration, "60 s", "GPUs granted, asked for and still unused then are taken back."),
@@ -97,7 +99,10 @@ DURATIONS: Final = (
     *("no_show", "min_runtime", "recovery_grace"),
 )
 # And those that are what they are called.
-DIRECT: Final = ("policy", "fairness_knob", "payments", "observe_only", "admission_max_rho", "admission_queue_max")
+DIRECT: Final = (
+    *("policy", "fairness_knob", "payments", "observe_only", "urgent_above", "starving_above"),
+    *("admission_max_rho", "admission_queue_max"),
+)
 SECTIONS: Final = tuple(dict.fromkeys(s.key.partition(".")[0] for s in SETTINGS if "." in s.key))
 
 
@@ -295,6 +300,12 @@ def _contradictions(parsed: Mapping[str, Any], sources: Mapping[str, str]) -> It
         yield (
             f"{sources['debounce']}: debounce: {show_duration(debounce)} is not shorter than lease {show_duration(lease)}: "
             "free GPUs would wait longer than a lease for a round; write a shorter one"
+        )
+    urgent, starving = parsed.get("urgent_above"), parsed.get("starving_above")
+    if urgent is not None and starving is not None and urgent > starving:
+        yield (
+            f"{sources['starving_above']}: starving_above: {starving:g} is below urgent_above {urgent:g}, but who starves is "
+            "urgent; write a larger one, or a smaller urgent_above"
         )
     session = parsed.get("zookeeper.session")
     if session is not None and not SESSION_MS_MIN <= session <= SESSION_MS_MAX:

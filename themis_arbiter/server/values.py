@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from themis_arbiter.core.settings import ADMISSION_RHO_MAX, WEIGHT_MAX
+from themis_arbiter.core.settings import ADMISSION_RHO_MAX, REGRET_MAX, WEIGHT_MAX
 from themis_arbiter.core.types import Millis
 
 DURATION_MS_MAX: Final = 366 * 24 * 3_600_000
@@ -140,6 +140,14 @@ def rho_bound(value: object, _origin: Origin) -> float:
         raise ValueProblem(
             f"{shown(value)} is neither 0 (off) nor a number from 1 to {ADMISSION_RHO_MAX:g}; write one, such as 2"
         )
+    return number
+
+
+def regret(value: object, _origin: Origin) -> float:
+    """A number above 0, up to REGRET_MAX. Errors: ValueProblem."""
+    number = _float(value)
+    if number is None or not 0.0 < number <= REGRET_MAX:
+        raise ValueProblem(f"{shown(value)} is not a number above 0 and up to {REGRET_MAX:g}; write one, such as 1.5")
     return number
 
 

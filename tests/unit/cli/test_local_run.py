@@ -84,6 +84,11 @@ def test_the_sample_apps_want_more_than_the_cluster_has_and_are_of_different_use
     assert [s.name for s in SAMPLES if s.is_late] == ["train-late"]
 
 
+@pytest.mark.parametrize(("now_ms", "wait_s"), [(17_000, 20.0), (16_999, 0.001), (19_999, 17.001), (0, 17.0), (37_500, 19.5)])
+def test_the_first_app_starts_when_a_round_of_the_grid_has_been_held(now_ms: int, wait_s: float) -> None:
+    assert samples.until_start_s(now_ms) == pytest.approx(wait_s)
+
+
 def test_the_settings_that_are_written_are_the_profile_that_is_told(tmp_path: Path) -> None:
     (tmp_path / "themis.toml").write_text(arbiter_toml(tmp_path))
     config = load_config(tmp_path / "themis.toml", {})

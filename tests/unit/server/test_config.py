@@ -63,6 +63,8 @@ def test_every_setting_can_be_said_in_the_file(file: Path, tmp_path: Path) -> No
         gang_wait = "4s"
         policy = "paper"
         fairness_knob = 0.5
+        urgent_above = 1.2
+        starving_above = 3
         admission_max_rho = 2
         admission_queue_max = 9
         payments = false
@@ -89,6 +91,7 @@ def test_every_setting_can_be_said_in_the_file(file: Path, tmp_path: Path) -> No
     assert (s.lease_ms, s.notice_ms, s.debounce_ms, s.rho_floor_ms) == (20_000, 3_000, 250, 30_000)
     assert (s.restart_cost_ms, s.tick_ms, s.gang_wait_ms) == (1_500, 2_000, 4_000)
     assert (s.policy, s.fairness_knob, s.payments) == ("paper", 0.5, False)
+    assert (s.urgent_above, s.starving_above) == (1.2, 3.0)
     assert (s.admission_max_rho, s.admission_queue_max) == (2.0, 9)
     assert s.slowdowns.by_model == {"vgg": (1.0, 1.2, 1.5, 2.0)}
     assert config.store == StoreAddress("memory")
@@ -143,6 +146,13 @@ def test_paths_in_a_file_start_at_the_file_and_others_at_the_working_folder(
         ("lease = 90", "FILE: lease: 90 s is not longer than notice 60 s + restart_cost 40 s"),
         ('policy = "teamis"', "FILE: policy: 'teamis' is not one of the values there are; write one of: "),
         ("fairness_knob = 1.1", "FILE: fairness_knob: 1.1 is not a number from 0 to 1"),
+        ("urgent_above = 0", "FILE: urgent_above: 0 is not a number above 0 and up to 1e+09; write one, such as 1.5"),
+        ("starving_above = inf", "FILE: starving_above: inf is not a number above 0 and up to 1e+09"),
+        (
+            "starving_above = 1",
+            "FILE: starving_above: 1 is below urgent_above 1.05, but who starves is urgent; write a larger one",
+        ),
+        ("urgent_above = 2", "starving_above: 1.5 is below urgent_above 2"),
         ("admission_max_rho = 0.5", "FILE: admission_max_rho: 0.5 is neither 0 (off) nor a number from 1 to 1e+06; write one"),
         ("admission_max_rho = nan", "FILE: admission_max_rho: nan is neither 0 (off) nor a number"),
         ('admission_max_rho = "much"', "FILE: admission_max_rho: 'much' is neither 0 (off) nor a number"),

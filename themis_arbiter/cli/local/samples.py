@@ -1,6 +1,7 @@
 """The sample apps of `make run`, and the short local profile that they run under.
 
-Together they ask for 20 GPUs and the cluster has 12, so leases have to move; each is another user's.
+Together they ask for 20 GPUs and the cluster has 12, so leases have to move; each is another user's. Submissions are timed by
+the rounds of the lease grid, so that every run tells the same story.
 """
 
 from dataclasses import dataclass
@@ -12,6 +13,8 @@ NOTICE_S: Final = 3
 RHO_FLOOR_S: Final = 20
 DEBOUNCE_MS: Final = 500
 RESTART_COST_S: Final = 1
+URGENT_ABOVE: Final = 0.3
+STARVING_ABOVE: Final = 3.0
 GANG_WAIT_S: Final = 5
 HEARTBEAT_MS: Final = 1_000  # of nodes, as YARN has it by default; the training apps' masters are faster
 SHELL_HEARTBEAT_MS: Final = 1_000  # of DistributedShell's master, which cannot be told another
@@ -61,6 +64,12 @@ SAMPLES: Final = (
 )
 
 
+def until_start_s(now_ms: int) -> float:
+    """Seconds from `now_ms` (of the epoch) until a round of the lease grid has been held: time for the first app."""
+    held_ms = now_ms + NOTICE_S * 1_000
+    return (LEASE_S * 1_000 - held_ms % (LEASE_S * 1_000)) / 1_000
+
+
 def arbiter_toml(run_dir: Path) -> str:
     """The arbiter's settings for a run in `run_dir`; ports are the system's choice."""
     return f"""\
@@ -72,6 +81,9 @@ rho_floor = "{RHO_FLOOR_S} s"
 restart_cost = "{RESTART_COST_S} s"
 # Leases are so short here that ending one early would save seconds and cost restarts of seconds.
 recall = false
+# Nobody falls far behind in a minute: bids are asked for before it, so that rounds are auctions here too.
+urgent_above = {URGENT_ABOVE}
+starving_above = {STARVING_ABOVE}
 gang_wait = "{GANG_WAIT_S} s"
 store = "sqlite:arbiter.db"
 grpc_address = "127.0.0.1:0"
