@@ -188,7 +188,7 @@ def _market_job(state: State, job: Job, offered: Offered, never: dict[str, int])
         ends = tuple([g for g in mine if g in offered.ending])
         found = _seen_again(
             before[1],
-            _wanted(state, job, len(mine), offered),
+            _wanted(state, job, len(mine)),
             job.remaining(guessed_work(job, state.settings.lease_ms)),
             job.has_run,
             tuple([g for g in mine if g not in offered.ending]) if len(ends) < len(mine) else (),
@@ -201,18 +201,14 @@ def _market_job(state: State, job: Job, offered: Offered, never: dict[str, int])
     return found
 
 
-def _wanted(state: State, job: Job, has: int, offered: Offered) -> int:
+def _wanted(state: State, job: Job, has: int) -> int:
     """GPUs that it could use in all, of which it has so many.
 
-    Where nothing ends, what is given is there at once: beside GPUs that it is about to leave, it can use what is missing.
     What must not be interrupted is given no more while it has yet to start on what it was granted or promised: with more of
     them, given first, it would run, and be moved when the rest comes. Nor is a gang that runs, since it cannot grow in place.
     """
     if has and on_lease_end(state, job) is OnLeaseEnd.NEVER and (not job.gpus_running or job.report.gang > 1):
         return min(job.wanted, has)
-    if not offered.ending:
-        leaves = len(state.ledger.of_job(job.job_id)) - has
-        return max(min(job.wanted, has), job.wanted - leaves)
     return job.wanted
 
 
@@ -225,7 +221,7 @@ def _make_market_job(state: State, job: Job, offered: Offered, never: dict[str, 
     else:
         mine = state.ledger.gpus_kept(job.job_id)
     ends = tuple([g for g in mine if g in offered.ending])
-    wanted = _wanted(state, job, len(mine), offered)
+    wanted = _wanted(state, job, len(mine))
     report = job.report
     return MarketJob(
         job_id=job.job_id,

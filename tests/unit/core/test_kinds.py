@@ -80,19 +80,6 @@ class Halves:
         return Decision(wins={}, leftovers={a: {a: tuple(f"{n}:{k}" for k in range(4))} for a, n in halves.items()})
 
 
-def test_who_is_about_to_leave_gpus_is_offered_only_what_it_could_use_beside_them() -> None:
-    """What is free comes at once, and it ran on more than it can use (the judge of runs found that)."""
-    bench = contested(OnLeaseEnd.CHECKPOINT)
-    policy = bench.arbiter.state.policy = Halves()
-    assert len(only_drain(bench.wake(17_000, Timer.GRID)).lease_ids) == 4
-    bench.report(18_000, replace(job("new", 0, finished=True), finish_ms=18_000), seq=2)
-    bench.wake(18_500, Timer.TIDY)
-    bench.wake(19_000, Timer.ROUND)
-    at_end, free = policy.markets
-    assert not free.supply.ending
-    assert (at_end.jobs["old"].wanted, free.jobs["old"].wanted) == (8, 4)
-
-
 @pytest.mark.parametrize(("kind", "wanted"), [(OnLeaseEnd.NEVER, 4), (OnLeaseEnd.CHECKPOINT, 8)])
 def test_what_was_promised_gpus_and_must_not_be_interrupted_does_not_start_on_others_before(
     kind: OnLeaseEnd, wanted: int
