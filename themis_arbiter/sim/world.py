@@ -202,9 +202,13 @@ class TraceCluster:
         self._changed[job.index] = self._unsettled[job.index] = None
 
     def _give_up_surplus(self, job: SimulatedJob) -> None:
-        """Who has got other GPUs in time moves at once: it gives up those that it must leave anyway."""
-        if job.draining and job.held > job.most and len(job.kept) >= job.spec.gang:
-            self._take_back(job, list(job.draining), BY_MASTER)
+        """Who has got other GPUs in time moves at once: it gives up those that it must leave anyway.
+
+        While they are too few to run on it gives up no more than it cannot use.
+        """
+        if job.draining and job.held > job.most:
+            over = len(job.draining) if len(job.kept) >= job.spec.gang else job.held - job.most
+            self._take_back(job, sorted(job.draining)[:over], BY_MASTER)
 
     def _take_back(self, job: SimulatedJob, gpus: Iterable[GpuId], status: int) -> None:
         for gpu in gpus:

@@ -3,11 +3,14 @@ from typing import Any
 import pytest
 
 from tests.support.replays import SLOW, cluster, job, simulated
+from themis_arbiter.core.effects import GrantGpus, RequestDrain
+from themis_arbiter.core.lease import Lease
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import Locality, OnLeaseEnd
 from themis_arbiter.sim.sim_jobs import Declaration, Physics, SimulatedJob, ceil_ms, engine_ids
 from themis_arbiter.sim.simulate import Inputs, Misreport, prepare
 from themis_arbiter.sim.trace import Trace, TraceError, TraceJob
+from themis_arbiter.sim.world import TraceCluster
 
 COST: dict[str, Any] = {"restart_cost_ms": 40_000}
 
@@ -155,3 +158,41 @@ def test_slaq_serves_whose_curve_falls_most() -> None:
 
     assert first(None, None) == first(steep, flat) == first(None, flat) == "a"
     assert first(flat, steep) == first(flat, None) == "b"
+
+
+def lease(number: int, node: str) -> Lease:
+    return Lease(
+        lease_id=f"L{node}{number}",
+        grant_id=f"G{node}",
+        gpu=f"{node}:{number}",
+        app_id="a",
+        job_id="e",
+        epoch=1,
+        round_no=1,
+        start_ms=0,
+        end_ms=300_000,
+    )
+
+
+@pytest.mark.parametrize(("granted", "left"), [(1, 4), (2, 2)])
+def test_a_job_never_runs_on_more_than_it_can_use(granted: int, left: int) -> None:
+    """Given other GPUs while its own are about to go, it moves if they are a gang; else it gives up what is too many."""
+    spec = job("a", "e", 0, 2, 1000, max_gpus=4)
+    told = Declaration(work=2e6, model="", max_gpus=4)
+    one = SimulatedJob(spec=spec, index=0, job_id="e", arrival_ms=0, work=2e6, told=told)
+    world = TraceCluster(Physics(cluster(2, 4), SLOW, 40_000), [one])
+    world.advance(0)
+    world.grant(GrantGpus(epoch=1, start_id="s", seq=1, leases=tuple(lease(k, "r0m0") for k in range(4))))
+    world.report(0)
+    world.settle(0)
+    assert len(one.running) == 4
+    world.drain(RequestDrain(epoch=1, start_id="s", seq=2, lease_ids=tuple(f"Lr0m0{k}" for k in range(4)), deadline_ms=60_000))
+    world.grant(GrantGpus(epoch=1, start_id="s", seq=3, leases=tuple(lease(k, "r0m1") for k in range(granted))))
+    told_of = world.report(1_000)
+    world.settle(1_000)
+    assert len(one.running) == left
+    assert told_of is not None
+    assert sum(c.is_ended for c in told_of.containers) == 4 + granted - left
+    world.advance(60_000)
+    world.settle(60_000)
+    assert set(one.kept) == {f"r0m1:{k}" for k in range(granted)}
