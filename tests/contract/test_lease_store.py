@@ -2,11 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
 import pytest
 
+from tests.simulation.faults.schedule import Schedule
+from tests.simulation.faults.zookeeper import SimZooKeeper
+from tests.simulation.faults.zookeeper_client import SimClient, Wire
 from tests.support.zookeeper_server import ZooKeeper
 from themis_arbiter.adapters.memory_store import MemoryDisk, MemoryStore
 from themis_arbiter.adapters.sqlite_store import SqliteStore
@@ -57,7 +61,26 @@ class ZooKeeperPlace:
             opened.close()
 
 
-STORES: Final[dict[str, Callable[[Path], Place]]] = {"memory": MemoryPlace, "sqlite": SqlitePlace}
+class SimulatedZooKeeperPlace:
+    def __init__(self, _folder: Path) -> None:
+        self._schedule = Schedule()
+        self._servers = SimZooKeeper(lambda: self._schedule.now_ms)
+        self._place = zookeeper_session.Place(hosts="simulated", chroot="/contract/stores")
+
+    def open(self) -> LeaseStore:
+        wire = Wire(delay_ms=lambda: 1, wait=self._wait)
+        client = partial(SimClient, self._servers, self._schedule, wire, granted_ms=2_000)
+        return ZooKeeperStore(self._place, connect=partial(zookeeper_session.Session, client=client))
+
+    def _wait(self, is_done: Callable[[], bool], for_ms: int) -> bool:
+        return self._schedule.wait(is_done, self._schedule.now_ms + for_ms)
+
+
+STORES: Final[dict[str, Callable[[Path], Place]]] = {
+    "memory": MemoryPlace,
+    "simulated-zookeeper": SimulatedZooKeeperPlace,
+    "sqlite": SqlitePlace,
+}
 
 
 @pytest.fixture(params=[*sorted(STORES), pytest.param("zookeeper", marks=pytest.mark.zookeeper)])

@@ -96,8 +96,27 @@ class EngineLoop(Generic[ArbiterT]):
 
     def start(self) -> None:
         """Start the thread; a loop is started once."""
-        self._is_open = True
+        self.open()
         self._thread.start()
+
+    def open(self) -> None:
+        """`start` without the thread, for virtual time: whoever calls this calls `turn` when `due_in_s` says so."""
+        self._is_open = True
+
+    def due_in_s(self) -> float:
+        """How long until a turn would do something; 0 or less: now."""
+        return 0.0 if self._events or self._calls else self._delay_s()
+
+    def turn(self) -> bool:
+        """At most one timer, one event and the calls that wait, and a look at the fence; False: the loop is over.
+
+        Errors: whatever a step raises; the arbiter must not be stepped again then.
+        """
+        if not self._is_open or self._driver.is_fenced:
+            return False
+        self._turn()
+        self._check_fence()
+        return True
 
     def submit(self, make: MakeEvent) -> None:
         """Queue an event; `make` gets the time and is called on the engine's thread. Any thread may call this.
@@ -157,8 +176,7 @@ class EngineLoop(Generic[ArbiterT]):
     def _run(self) -> None:
         try:
             while self._wait():
-                self._turn()
-                self._check_fence()
+                self.turn()
             self._driver.journal.flush()
         except Exception as err:  # noqa: BLE001 - the thread's end: the owner is told and ends the process
             self.failure = err

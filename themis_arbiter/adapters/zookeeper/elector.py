@@ -73,6 +73,7 @@ class ZooKeeperElector:
         on_lead: Callable[[str], None],
         on_stand_down: Callable[[str], None],
         clock: Callable[[], Millis] = boot_ms,
+        connect: Callable[..., Session] = Session,
     ) -> None:
         self._card, self._clock = json.dumps(card, sort_keys=True).encode(), clock
         self._on_lead, self._on_stand_down = on_lead, on_stand_down
@@ -81,13 +82,13 @@ class ZooKeeperElector:
         self._until_ms: Millis = 0
         self._reign: Reign | None = None
         self._problem = ""
-        self._session: Final = Session(place, on_state=self._on_state)
+        self._session: Final = connect(place, on_state=self._on_state)
         self._thread = threading.Thread(target=self._run, name="themis-election", daemon=True)
 
     def start(self) -> None:
         """Connect and stand. That nobody answers is no error: it is tried for as long as it takes."""
         self._thread.start()
-        self._session.open()
+        self.open()
 
     def stop(self) -> None:
         """Leave the election; its node goes with the session. A term has to be over before."""
@@ -135,20 +136,39 @@ class ZooKeeperElector:
         """Who took the epoch last, as last read; None: nobody is known to have."""
         return self._reign
 
-    # -- the elector's thread
+    # -- the elector's thread, or whoever drives it in virtual time
+
+    def open(self) -> None:
+        """`start` without the thread: whoever calls this calls `turn`, when `has_inputs` and when `due_ms` has come."""
+        self._session.open()
+
+    @property
+    def has_inputs(self) -> bool:
+        """Whether a turn would do something at once."""
+        return not self._inputs.empty()
+
+    @property
+    def due_ms(self) -> Millis | None:
+        """By the elector's clock: when a turn has to be taken though nothing happened; None: never."""
+        return self._election.due_ms
+
+    def turn(self, wait_s: float = 0.0) -> bool:
+        """Take what happened next, or after `wait_s` that time has passed, and act on it; False: it is to end."""
+        try:
+            happened = self._inputs.get(wait_s > 0, wait_s)
+        except queue.Empty:
+            happened = Tick()
+        if happened is None:
+            return False
+        actions = self._election.step(happened, self._clock())
+        self._until_ms = self._election.acting_until_ms
+        for action in actions:
+            self._perform(action)
+        return True
 
     def _run(self) -> None:
-        while True:
-            try:
-                happened = self._inputs.get(timeout=self._sleep_s())
-            except queue.Empty:
-                happened = Tick()
-            if happened is None:
-                return
-            actions = self._election.step(happened, self._clock())
-            self._until_ms = self._election.acting_until_ms
-            for action in actions:
-                self._perform(action)
+        while self.turn(self._sleep_s()):
+            pass
 
     def _sleep_s(self) -> float:
         due_ms = self._election.due_ms

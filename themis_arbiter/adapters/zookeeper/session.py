@@ -75,9 +75,12 @@ class Session:
     `on_state` is told kazoo's states (CONNECTED, SUSPENDED, LOST) on kazoo's own thread: it must return at once.
     """
 
-    def __init__(self, place: Place, *, on_state: Callable[[str], None] | None = None) -> None:
+    def __init__(
+        self, place: Place, *, on_state: Callable[[str], None] | None = None, client: Callable[..., Any] = KazooClient
+    ) -> None:
+        """`client` makes kazoo's client, or what stands for it in a simulation."""
         self.place: Final = place
-        self._client: Any = KazooClient(
+        self._client: Any = client(
             hosts=place.hosts,  # not with its chroot: kazoo does not make one whose parents are missing
             timeout=place.session_s,
             connection_retry=KazooRetry(max_tries=-1, delay=RECONNECT_S_MIN, max_delay=RECONNECT_S_MAX),

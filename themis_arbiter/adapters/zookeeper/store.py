@@ -90,6 +90,7 @@ class ZooKeeperStore:
         leader: dict[str, str] | None = None,
         candidate: Callable[[], str] | None = None,
         connect_s: float = CONNECT_S,
+        connect: Callable[[Place], Session] = Session,
     ) -> None:
         """Connect. Errors: StoreError where ZooKeeper cannot be reached or the namespace is not ours to use."""
         self._place, self._leader, self._candidate = place, dict(leader or {}), candidate
@@ -101,7 +102,7 @@ class ZooKeeperStore:
         self._admin: str | None = None  # as last written; None: unknown
         self._is_swept = False
         self.bytes_written = 0  # data sent in transactions, for measurements
-        self._session: Session | None = Session(place)
+        self._session: Session | None = connect(place)
         try:
             with self._guarded() as session:
                 session.open()
