@@ -28,7 +28,9 @@ from tests.bench.lease_book import machine
 from tests.support.auctions import Auction
 from themis_arbiter.cli.tables import print_table
 from themis_arbiter.core.auction.payment import partial_allocation
-from themis_arbiter.core.auction.solver import prepare, solve
+from themis_arbiter.core.auction.solver import solve
+from themis_arbiter.core.kernels import search
+from themis_arbiter.core.kernels.jit import is_compiled
 
 Result = TypeVar("Result")
 
@@ -238,7 +240,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--json", type=Path, help="write all figures into this file")
     parser.add_argument("--chart", type=Path, help="draw times and gaps into this SVG file")
     options = parser.parse_args(arguments)
-    are_compiled = prepare()
+    are_compiled = is_compiled(search.run)
     found: dict[str, list[Measured]] = {}
     for name, one in run(cases(options.quick)):
         found.setdefault(name, []).append(one)

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final, TypeVar
@@ -30,8 +30,10 @@ from themis_arbiter.adapters.grpc.server import GrpcServer
 from themis_arbiter.adapters.memory_store import MemoryStore
 from themis_arbiter.adapters.sqlite_store import SqliteStore
 from themis_arbiter.core import explain, views_of
-from themis_arbiter.core.auction.solver import prepare
 from themis_arbiter.core.events import EpochAcquired, Event
+from themis_arbiter.core.kernels.flowing import cheapest_flow
+from themis_arbiter.core.kernels.jit import is_compiled
+from themis_arbiter.core.kernels.search import run
 from themis_arbiter.core.machine import Arbiter
 from themis_arbiter.core.types import AppId, Epoch, JobId, Millis
 from themis_arbiter.core.views import AppView, NodeState
@@ -55,7 +57,8 @@ SCRAPE_S_MAX: Final = 1.0  # that a scrape waits for the engine; then it shows t
 STOP_ENGINE_S_MAX: Final = 1.0
 STAND_DOWN_S_MAX: Final = 15.0  # that a term's end waits for a step: a commit that ZooKeeper does not answer takes some seconds
 ZOOKEEPER: Final = "zookeeper"  # a store's kind
-AUCTION_POLICIES: Final = ("themis", "paper")
+# By policy: the kernel that it solves with.
+KERNELS: Final[Mapping[str, Callable[..., Any]]] = {"themis": run, "paper": run, "quincy": cheapest_flow}
 LINGER_S_MAX: Final = 0.5  # that the process waits for threads that should have ended
 
 EXIT_OK: Final = 0
@@ -433,8 +436,8 @@ def run_until_signal(config: ServerConfig) -> int:
     """Run an arbiter until SIGTERM or SIGINT, and return the exit status. Errors: StartError."""
     for note in config.notes:
         log_event(_log, logging.WARNING, "note on the settings", note=note)
-    if config.settings.policy in AUCTION_POLICIES:
-        log_event(_log, logging.INFO, "auction kernels", are_compiled=prepare())
+    if config.settings.policy in KERNELS:  # loaded now, not in the first round
+        log_event(_log, logging.INFO, "kernels", are_compiled=is_compiled(KERNELS[config.settings.policy]))
     server = build(config)
 
     def on_signal(number: int, _frame: FrameType | None) -> None:

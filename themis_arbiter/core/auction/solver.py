@@ -6,19 +6,16 @@ timed: past its limit the best found is returned with the bound of everything le
 bids, on hashing or on time.
 """
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from math import fsum
-from types import FunctionType
 from typing import Final
-
-import numpy as np
 
 from themis_arbiter.core.auction.bid import Bid, Solution, Supply, Win
 from themis_arbiter.core.auction.market import Market
 from themis_arbiter.core.auction.naming import placements
+from themis_arbiter.core.kernels.jit import runner
 from themis_arbiter.core.kernels.layout import CHOSEN, N_CLASSES, N_STATE, NOBODY, Ints
+from themis_arbiter.core.kernels.search import run
 from themis_arbiter.core.types import AppId
 
 SOLVER_NODES_MAX: Final = 12_000  # steps of the exact finish
@@ -47,7 +44,7 @@ class Solver:
         self.market = Market(bids, supply)
         self._has_options = bool(self.market.option_rows)
         if self._has_options:
-            self._run_kernel, self._table = runner()
+            self._run_kernel, self._table = runner(run)
             m = self.market.array
             self._array = self._table(m)
             self._index = {bid.app_id: k for k, bid in enumerate(self.market.bids)}
@@ -91,30 +88,6 @@ class Solver:
             return 0.0
         quanta = -(-(found.bound - found.worth) // self.market.gpu_quanta) + len(self.market.bids) + 1
         return quanta * self.market.quantum
-
-
-TABLES: Final = 8  # and numbers: what `kernels.search.run` takes
-NUMBERS: Final = 3
-
-
-@cache
-def runner() -> tuple[Callable[..., tuple[int, int, int]], Callable[[Sequence[int] | Ints], Ints]]:
-    """What searches, and makes tables for it: machine code where it is on the disk (`kernels.build`), else Python."""
-    from themis_arbiter.core.kernels.jit import loaded  # numba comes with it: not before somebody solves
-    from themis_arbiter.core.kernels.search import run
-
-    assert isinstance(run, FunctionType)
-    machine_code = loaded(run, TABLES, NUMBERS)
-    return (run, list) if machine_code is None else (machine_code, _array)  # type: ignore[return-value]
-
-
-def prepare() -> bool:
-    """Load now what the first solve would load; whether it is machine code."""
-    return runner()[1] is _array
-
-
-def _array(values: Sequence[int] | Ints) -> Ints:
-    return np.array(values, dtype=np.int64)
 
 
 def solve(bids: tuple[Bid, ...], supply: Supply, nodes_max: int = SOLVER_NODES_MAX) -> Solution:

@@ -9,9 +9,10 @@ calls in other files. So the code of all kernels and the constants that they rea
 numba's index sees it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import cache
 from hashlib import blake2b
-from types import FunctionType
+from types import CodeType, FunctionType
 from typing import Any, Final, TypeVar
 
 import numpy as np
@@ -31,13 +32,26 @@ def kernel(function: Function) -> Function:
 
 
 def entry(make: Callable[[int], Function]) -> Function:
-    """What `make` makes of the version of all kernels so far: the kernel that Python calls, by whole numbers and arrays."""
-    return kernel(make(_version()))
+    """What `make` makes of the version of all kernels that it calls: the kernel that Python calls, by arrays and numbers."""
+    found: list[FunctionType] = []
+    for code in make.__code__.co_consts:
+        if isinstance(code, CodeType):
+            _reach(code, make.__globals__, found)
+    return kernel(make(_version(found)))
 
 
-def _version() -> int:
+def _reach(code: CodeType, names: dict[str, Any], found: list[FunctionType]) -> None:
+    """Add the kernels that this code calls, and those that they call."""
+    for name in code.co_names:
+        value = names.get(name)
+        if isinstance(value, FunctionType) and value in _KERNELS and value not in found:
+            found.append(value)
+            _reach(value.__code__, value.__globals__, found)
+
+
+def _version(kernels: list[FunctionType]) -> int:
     seen = blake2b(digest_size=7)
-    for function in _KERNELS:
+    for function in kernels:
         code = function.__code__
         named = [(name, function.__globals__.get(name)) for name in code.co_names]
         constants = [(name, value) for name, value in named if isinstance(value, int | float | tuple | str)]
@@ -80,12 +94,29 @@ def compiled(function: FunctionType) -> Any | None:
     return twins[function]
 
 
-def loaded(function: FunctionType, arrays: int, numbers: int) -> Any | None:
-    """The twin that takes so many arrays and then so many whole numbers, if its machine code is on the disk."""
+@cache
+def runner(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[[Sequence[int] | Ints], Ints]]:
+    """What runs a kernel that `entry` made, and makes arrays for it: machine code where it is on the disk, else Python."""
+    assert isinstance(function, FunctionType)
+    machine_code = _loaded(function)
+    return (function, list) if machine_code is None else (machine_code, _array)  # type: ignore[return-value]
+
+
+def is_compiled(function: Callable[..., Any]) -> bool:
+    """Load now what the first call would load; whether it is machine code."""
+    return runner(function)[1] is _array
+
+
+def _array(values: Sequence[int] | Ints) -> Ints:
+    return np.array(values, dtype=np.int64)
+
+
+def _loaded(function: FunctionType) -> Any | None:
+    """The twin of a kernel that `entry` made, if its machine code is on the disk."""
     twin = compiled(function)
     if twin is None:
         return None
-    signature = _signature(arrays, numbers)
+    signature = _signature(function)
     # numba offers no other way to ask whether it would have to compile.
     if twin._cache.load_overload(signature, twin.targetctx) is None:
         return None
@@ -93,16 +124,19 @@ def loaded(function: FunctionType, arrays: int, numbers: int) -> Any | None:
     return twin
 
 
-def build(function: FunctionType, arrays: int, numbers: int) -> bool:
-    """Put the twin's machine code on the disk where it is not there yet; whether it can be had."""
+def build(function: Callable[..., Any]) -> bool:
+    """Put the machine code of a kernel that `entry` made on the disk where it is not yet; whether it can be had."""
+    assert isinstance(function, FunctionType)
     twin = compiled(function)
     if twin is None:
         return False
-    twin.compile(_signature(arrays, numbers))
+    twin.compile(_signature(function))
     return True
 
 
-def _signature(arrays: int, numbers: int) -> tuple[Any, ...]:
+def _signature(function: FunctionType) -> tuple[Any, ...]:
+    """By what a kernel says of its arguments: whole numbers and arrays of them."""
     from numba import int64
 
-    return (int64[::1],) * arrays + (int64,) * numbers
+    kinds = [kind for name, kind in function.__annotations__.items() if name != "return"]
+    return tuple(int64 if kind is int else int64[::1] for kind in kinds)

@@ -11,14 +11,13 @@ wait at the highest cost. A flow through a rack does not hold a gang together, s
 machines a job stays; placing says where. Data locality is replaced by the job's own GPUs: there is no data on machines here.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from themis_arbiter.core.policies.base import Decision, Market, MarketJob
 from themis_arbiter.core.policies.flow import FlowNetwork
 from themis_arbiter.core.policies.handout import HandOut, in_order
-from themis_arbiter.core.policies.order import arranged
 from themis_arbiter.core.policies.record import order_record, plain_decision
 from themis_arbiter.core.policies.sharing import Sharing
 from themis_arbiter.core.types import JobId, Locality, NodeName
@@ -36,26 +35,29 @@ class QuincyPolicy:
 
     def decide(self, market: Market) -> Decision:
         """One round."""
-        jobs = [job for _, job in arranged(market.apps)]
-        jobs.sort(key=lambda j: (-waiting_cost(market, j), j.arrival_ms, j.app_id))
-        flows, work = solve_flow(market, [j for j in jobs if j.can_gain])
+        ranked = [(-waiting_cost(market, job), job) for app in market.apps for job in app.in_order]
+        ranked.sort(key=lambda r: (r[0], r[1].arrival_ms, r[1].app_id))
+        jobs = [job for _, job in ranked]
+        flows, work = solve_flow(market, [(job, -minus) for minus, job in ranked if job.can_gain])
 
         def plan(sharing: Sharing) -> None:
-            shares = {j.job_id: len(j.held) + flows.get(j.job_id, 0) for j in jobs}
-            for job in jobs:
-                sharing.up_to(job, min(job.gang, shares[job.job_id]))
+            served = [(job, len(job.held) + flows[job.job_id]) for job in jobs if job.job_id in flows]
+            for job, share in served:
+                sharing.up_to(job, min(job.gang, share))
             for job in jobs:  # parts of gangs go to whole ones before anybody grows
+                if sharing.room == 0:
+                    return
                 sharing.up_to(job, job.gang)
-            for job in jobs:
-                sharing.up_to(job, shares[job.job_id])
+            for job, share in served:
+                sharing.up_to(job, share)
             in_order(jobs)(sharing)
 
         hand_out = HandOut(market, market.supply.gpus)
         hand_out.run(plan)
 
         def whys() -> Iterator[tuple[MarketJob, dict[str, float]]]:
-            for j in jobs:
-                yield j, {"value": -float(waiting_cost(market, j)), "flow": flows.get(j.job_id, 0)}
+            for minus, job in ranked:
+                yield job, {"value": float(minus), "flow": flows.get(job.job_id, 0)}
 
         return plain_decision(market, hand_out, order_record(ORDER_BY, len(jobs), whys), work)
 
@@ -69,64 +71,92 @@ def waiting_cost(market: Market, job: MarketJob) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Index:
-    """Numbers of the network's nodes: 0 the source, 1 the sink, then the cluster, racks, machines, jobs."""
+    """Numbers of the network's nodes: 0 the source, 1 the sink, 2 the cluster, then racks, machines, jobs."""
 
     racks: dict[str, int]
     machines: dict[NodeName, int]
-    jobs: dict[JobId, int]
 
     @property
-    def count(self) -> int:
-        """How many nodes there are."""
-        return 3 + len(self.racks) + len(self.machines) + len(self.jobs)
+    def first_job(self) -> int:
+        """The first job's number."""
+        return 3 + len(self.racks) + len(self.machines)
 
 
-def solve_flow(market: Market, jobs: list[MarketJob]) -> tuple[dict[JobId, int], int]:
-    """GPUs of the supply that the cheapest flow gives each job, and the work that it took to find it."""
+def solve_flow(market: Market, jobs: Sequence[tuple[MarketJob, int]]) -> tuple[dict[JobId, int], int]:
+    """GPUs of the supply that the cheapest flow gives jobs, none left out, and the work that it took to find it.
+
+    `jobs`: each with what a GPU of its gang costs while it waits.
+    """
+    index, network = _floor_network(market, len(jobs))
+    roads = _Roads(market, network, index)
+    ways = [(job.job_id, *roads.add(node, job, cost)) for node, (job, cost) in enumerate(jobs, index.first_job)]
+    network.solve(0, 1)
+    flows = network.flows
+    got = {job_id: flows[demand] - flows[waits] - flows[waits + 1] for job_id, demand, waits in ways}
+    return {job_id: count for job_id, count in got.items() if count}, network.work
+
+
+def _floor_network(market: Market, jobs: int) -> tuple[_Index, FlowNetwork]:
+    """The network without jobs, with room for so many."""
     places = market.supply.topology.places
     by_machine = market.supply.by_machine
     rack_of = {name: places[gpus[0]].rack for name, gpus in by_machine.items()}
     racks = {rack: 3 + k for k, rack in enumerate(sorted(set(rack_of.values())))}
     machines = {name: 3 + len(racks) + k for k, name in enumerate(by_machine)}
-    index = _Index(racks, machines, {j.job_id: 3 + len(racks) + len(machines) + k for k, j in enumerate(jobs)})
-    network = FlowNetwork(index.count)
+    index = _Index(racks, machines)
+    network = FlowNetwork(index.first_job + jobs)
     for rack in racks.values():
         network.add(2, rack, len(market.supply.gpus), 0)
     for name, gpus in by_machine.items():
         network.add(racks[rack_of[name]], machines[name], len(gpus), 0)
         network.add(machines[name], 1, len(gpus), 0)
-    arcs = {job.job_id: _add_job(market, network, index, job) for job in jobs}
-    network.solve(0, 1)
-    got = {job_id: network.flow(demand) - sum(map(network.flow, waits)) for job_id, (demand, *waits) in arcs.items()}
-    return got, network.work
+    return index, network
 
 
-def _add_job(market: Market, network: FlowNetwork, index: _Index, job: MarketJob) -> list[int]:
-    """The job's arcs; returns the one that brings its demand and those on which it waits."""
-    places = market.supply.topology.places
-    node = index.jobs[job.job_id]
-    demand = job.wanted - len(job.held)
-    gang = max(0, job.gang - len(job.held))
-    slowdown = market.settings.slowdowns.slowdown
-    best = market.supply.topology.best_locality(job.gang)
-    restart = RESTART_COST if job.has_run else 0
-    own: dict[NodeName, int] = {}
-    for gpu in job.ending:
-        own[places[gpu].machine] = own.get(places[gpu].machine, 0) + 1
-    near = {places[g].rack for g in (*job.held, *job.ending)}
-    # Arcs are tried in the order in which they are added: of two ways that cost the same, waiting comes before displacing
-    # somebody, who was served before it because he has waited longer or came earlier.
-    waits = [
-        network.add(node, 1, gang, waiting_cost(market, job)),
-        network.add(node, 1, demand - gang, GROWTH_COST),
-    ]
-    for name, count in sorted(own.items()):
-        network.add(node, index.machines[name], count, 0)
-    for level, targets in (
-        (max(best, Locality.RACK), [index.racks[r] for r in sorted(near) if r in index.racks]),
-        (Locality.CLUSTER, [2]),
-    ):
-        apart = round(SPREAD_COST * (slowdown(job.model, level) / slowdown(job.model, best) - 1))
-        for target in targets:
-            network.add(node, target, demand, restart + min(GROWTH_COST - RESTART_COST - 1, apart))
-    return [network.add(0, node, demand, 0), *waits]
+class _Roads:
+    """Adds the arcs of jobs; of jobs that run on nothing, which are most, what is alike is worked out once."""
+
+    def __init__(self, market: Market, network: FlowNetwork, index: _Index) -> None:
+        self._market = market
+        self._network = network
+        self._index = index
+        self._apart: dict[tuple[str, int, Locality], int] = {}
+
+    def add(self, node: int, job: MarketJob, cost: int) -> tuple[int, int]:
+        """The job's arcs: the number of the one that brings its demand, and of the first of two on which it waits."""
+        network = self._network
+        demand = job.wanted - len(job.held)
+        gang = max(0, job.gang - len(job.held))
+        restart = RESTART_COST if job.has_run else 0
+        # Arcs are tried in the order in which they are added: of two ways that cost the same, waiting comes before displacing
+        # somebody, who was served before it because he has waited longer or came earlier.
+        waits = network.add(node, 1, gang, cost)
+        network.add(node, 1, demand - gang, GROWTH_COST)
+        if job.held or job.ending:
+            self._add_near(node, job, demand, restart)
+        network.add(node, 2, demand, restart + self._spread(job, Locality.CLUSTER))
+        return network.add(0, node, demand, 0), waits
+
+    def _add_near(self, node: int, job: MarketJob, demand: int, restart: int) -> None:
+        """The arcs to its own machines and racks."""
+        places, index = self._market.supply.topology.places, self._index
+        own: dict[NodeName, int] = {}
+        for gpu in job.ending:
+            own[places[gpu].machine] = own.get(places[gpu].machine, 0) + 1
+        for name, count in sorted(own.items()):
+            self._network.add(node, index.machines[name], count, 0)
+        apart = self._spread(job, Locality.RACK)
+        for rack in sorted({places[g].rack for g in (*job.held, *job.ending)}):
+            if rack in index.racks:
+                self._network.add(node, index.racks[rack], demand, restart + apart)
+
+    def _spread(self, job: MarketJob, level: Locality) -> int:
+        """What lying that far apart costs the job, as far as its gang could lie closer."""
+        alike = (job.model, job.gang, level)
+        found = self._apart.get(alike)
+        if found is None:
+            slowdown = self._market.settings.slowdowns.slowdown
+            best = self._market.supply.topology.best_locality(job.gang)
+            apart = round(SPREAD_COST * (slowdown(job.model, max(best, level)) / slowdown(job.model, best) - 1))
+            found = self._apart[alike] = min(GROWTH_COST - RESTART_COST - 1, apart)
+        return found

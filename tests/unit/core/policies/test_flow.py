@@ -2,10 +2,12 @@
 
 from random import Random
 
+import numpy as np
 import pytest
 
 from tests.support.markets import HOUR, NOW_MS, app, cluster, got, job, market
 from tests.support.naive_flow import cheapest_flow
+from themis_arbiter.core.kernels import flowing
 from themis_arbiter.core.policies import make_policy
 from themis_arbiter.core.policies.flow import FlowNetwork
 from themis_arbiter.core.policies.quincy import GANG_COST, GROWTH_COST, solve_flow, waiting_cost
@@ -26,12 +28,26 @@ def test_the_flow_is_the_largest_and_the_cheapest(seed: int) -> None:
     network = FlowNetwork(nodes)
     numbers = [network.add(*arc) for arc in arcs]
     total = network.solve(0, nodes - 1)
-    cost = sum(arc[3] * network.flow(number) for arc, number in zip(arcs, numbers, strict=True))
+    cost = sum(arc[3] * network.flows[number] for arc, number in zip(arcs, numbers, strict=True))
     assert (total, cost) == cheapest_flow(nodes, arcs, 0, nodes - 1)
     for node in range(1, nodes - 1):
-        entering = sum(network.flow(k) for arc, k in zip(arcs, numbers, strict=True) if arc[1] == node)
-        leaving = sum(network.flow(k) for arc, k in zip(arcs, numbers, strict=True) if arc[0] == node)
+        entering = sum(network.flows[k] for arc, k in zip(arcs, numbers, strict=True) if arc[1] == node)
+        leaving = sum(network.flows[k] for arc, k in zip(arcs, numbers, strict=True) if arc[0] == node)
         assert entering == leaving
+
+
+def test_machine_code_and_python_find_the_same_flow_by_the_same_work() -> None:
+    chance = Random(1)
+    for jobs in (3, 40, 200):
+        arcs = [(2, 1, jobs // 2, 0)]
+        for node in range(3, 3 + jobs):
+            arcs += [(node, 1, 4, 1_000 + chance.randint(0, 90)), (node, 2, 6, chance.choice([0, 5])), (0, node, 6, 0)]
+        network, flat = FlowNetwork(3 + jobs), np.array(arcs, dtype=np.int64).ravel()
+        for arc in arcs:
+            network.add(*arc)
+        flows = np.zeros(len(arcs), dtype=np.int64)
+        assert flowing.cheapest_flow(flat, flows, 3 + jobs, 0, 1, 0, 10**6) == (network.solve(0, 1), network.work)
+        assert flows.tolist() == network.flows
 
 
 def test_when_the_work_runs_out_the_flow_is_the_cheapest_of_its_size() -> None:
@@ -40,9 +56,9 @@ def test_when_the_work_runs_out_the_flow_is_the_cheapest_of_its_size() -> None:
     network.add(1, 3, 3, 0)
     network.add(2, 3, 3, 0)
     assert network.solve(0, 3, work_max=1) == 3
-    assert (network.flow(cheap), network.flow(dear)) == (3, 0)
+    assert (network.flows[cheap], network.flows[dear]) == (3, 0)
     assert network.solve(0, 3) == 3
-    assert network.flow(dear) == 3
+    assert network.flows[dear] == 3
 
 
 def test_waiting_costs_more_with_every_lease_that_a_job_did_not_run() -> None:
@@ -74,7 +90,7 @@ def test_growth_yields_to_a_gang_and_takes_what_nobody_else_wants() -> None:
     wide = job("a/1", 9, gang=1, wanted=9, arrival_ms=NOW_MS - 9 * HOUR)
     small = job("b/1", 9, gang=2, arrival_ms=NOW_MS)
     arena = market(FOUR, app(wide), app(small))
-    flows, _ = solve_flow(arena, [wide, small])
+    flows, _ = solve_flow(arena, [(j, waiting_cost(arena, j)) for j in (wide, small)])
     assert flows == {"a/1": 2, "b/1": 2}
     assert got(make_policy("quincy").decide(arena)) == {"a/1": 2, "b/1": 2}
     assert GROWTH_COST < GANG_COST

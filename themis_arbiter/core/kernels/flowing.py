@@ -1,0 +1,187 @@
+"""Cheapest flows by successive shortest paths.
+
+Costs are whole numbers, at least 0. Each phase finds the distances of cheapest paths (Dijkstra on reduced costs) and fills all
+cheapest paths at once, so there are as many phases as there are different path costs. Work is counted in arcs looked at; when
+it runs out, the flow found is the cheapest of its size.
+
+Arcs come as one array, four numbers each: tail, head, capacity, cost. Inside, arc 2k is the k-th of them and 2k+1 its way back.
+Arcs of a node are tried in the order in which they come, which decides between flows that cost the same.
+"""
+
+from collections.abc import Callable
+from typing import Final
+
+from themis_arbiter.core.kernels.jit import entry, kernel, zeros
+from themis_arbiter.core.kernels.layout import Ints
+
+UNREACHED: Final = 1 << 60
+TAIL, HEAD, CAPACITY, COST, PER_ARC = range(5)
+
+# Header of a network: where its tables begin. By arc: HEADS, ROOM (capacity left), COSTS, OUT (arcs by tail). By node: FIRST
+# of its arcs in OUT (and one more), POTENTIAL, DISTANCE, AT (which of its arcs is tried next), IS_ON_PATH.
+HEADS, ROOM, COSTS, OUT, FIRST, POTENTIAL, DISTANCE, AT, IS_ON_PATH, NETWORK_HEADER = range(10)
+
+
+@kernel
+def _cheapest_flow(arcs: Ints, flows: Ints, nodes: int, source: int, sink: int, work: int, work_max: int) -> tuple[int, int]:
+    """Add to `flows` (one number for each arc) as much as can flow, at the least cost; how much that is, and the work then.
+
+    `work`: what was done before; less than can flow where it reaches its maximum.
+    """
+    n = _network(arcs, flows, nodes)
+    count = 2 * len(flows)
+    heap, path, spent = zeros(count + 1), zeros(nodes), zeros(1)
+    spent[0], total = work, 0
+    while spent[0] < work_max and _shorten(n, nodes, source, sink, heap, spent):
+        for node in range(nodes):
+            n[n[AT] + node] = n[n[FIRST] + node]
+        pushed = 1
+        while pushed > 0:
+            pushed = _push(n, source, sink, path, spent)
+            total += pushed
+    for k in range(len(flows)):
+        flows[k] = n[n[ROOM] + 2 * k + 1]
+    return total, spent[0]
+
+
+@kernel
+def _network(arcs: Ints, flows: Ints, nodes: int) -> Ints:
+    """The arcs and their ways back, by tail."""
+    count = 2 * len(flows)
+    n = zeros(NETWORK_HEADER + 4 * count + 5 * nodes + 1)
+    n[HEADS] = NETWORK_HEADER
+    n[ROOM], n[COSTS], n[OUT] = n[HEADS] + count, n[HEADS] + 2 * count, n[HEADS] + 3 * count
+    n[FIRST] = n[OUT] + count
+    n[POTENTIAL] = n[FIRST] + nodes + 1
+    n[DISTANCE], n[AT], n[IS_ON_PATH] = n[POTENTIAL] + nodes, n[POTENTIAL] + 2 * nodes, n[POTENTIAL] + 3 * nodes
+    heads, room, costs, first, following = n[HEADS], n[ROOM], n[COSTS], n[FIRST], n[AT]
+    for k in range(len(flows)):
+        arc = PER_ARC * k
+        n[heads + 2 * k], n[heads + 2 * k + 1] = arcs[arc + HEAD], arcs[arc + TAIL]
+        n[room + 2 * k], n[room + 2 * k + 1] = arcs[arc + CAPACITY] - flows[k], flows[k]
+        n[costs + 2 * k], n[costs + 2 * k + 1] = arcs[arc + COST], -arcs[arc + COST]
+        n[first + arcs[arc + TAIL] + 1] += 1
+        n[first + arcs[arc + HEAD] + 1] += 1
+    for node in range(nodes):
+        n[first + node + 1] += n[first + node]
+        n[following + node] = n[first + node]
+    for arc in range(count):
+        tail = n[heads + arc + 1 - 2 * (arc % 2)]  # where its way back leads to
+        n[n[OUT] + n[following + tail]] = arc
+        n[following + tail] += 1
+    return n
+
+
+@kernel
+def _shorten(n: Ints, nodes: int, source: int, sink: int, heap: Ints, spent: Ints) -> bool:
+    """Make cheapest paths have reduced cost 0; False where the sink cannot be reached.
+
+    Nodes as far as the sink, or farther, move with it: no arc's reduced cost falls below 0 by that. So it is searched
+    no farther. The heap holds distances and nodes as one number each.
+    """
+    heads, room, costs, first, potential, distance = n[HEADS], n[ROOM], n[COSTS], n[FIRST], n[POTENTIAL], n[DISTANCE]
+    for node in range(nodes):
+        n[distance + node] = UNREACHED
+    n[distance + source] = 0
+    heap[0], waiting = source, 1
+    while waiting > 0:
+        nearest = _taken(heap, waiting)
+        waiting -= 1
+        d, node = nearest // nodes, nearest % nodes
+        if d >= n[distance + sink]:
+            break
+        if d > n[distance + node]:
+            continue
+        spent[0] += n[first + node + 1] - n[first + node]
+        base = d + n[potential + node]
+        for at in range(n[first + node], n[first + node + 1]):
+            arc = n[n[OUT] + at]
+            if n[room + arc] != 0:
+                head = n[heads + arc]
+                through = base + n[costs + arc] - n[potential + head]
+                if through < n[distance + head]:
+                    n[distance + head] = through
+                    _put(heap, waiting, through * nodes + head)
+                    waiting += 1
+    end = n[distance + sink]
+    if end == UNREACHED:
+        return False
+    for node in range(nodes):
+        n[potential + node] += min(n[distance + node], end)
+    return True
+
+
+@kernel
+def _put(heap: Ints, count: int, number: int) -> None:
+    """One more number for a heap of so many; the least is at 0."""
+    at = count
+    while at > 0 and heap[(at - 1) // 2] > number:
+        heap[at] = heap[(at - 1) // 2]
+        at = (at - 1) // 2
+    heap[at] = number
+
+
+@kernel
+def _taken(heap: Ints, count: int) -> int:
+    """Take the least number from a heap of so many, at least one."""
+    least, last = heap[0], heap[count - 1]
+    at, below = 0, 1
+    while below < count - 1:
+        if below + 1 < count - 1 and heap[below + 1] < heap[below]:
+            below += 1
+        if heap[below] >= last:
+            break
+        heap[at] = heap[below]
+        at, below = below, 2 * below + 1
+    heap[at] = last
+    return int(least)
+
+
+@kernel
+def _push(n: Ints, source: int, sink: int, path: Ints, spent: Ints) -> int:
+    """Fill one path of reduced cost 0, going on where the last search of this phase left off; how much flows along it."""
+    heads, room, costs, out, first = n[HEADS], n[ROOM], n[COSTS], n[OUT], n[FIRST]
+    potential, following, is_on_path = n[POTENTIAL], n[AT], n[IS_ON_PATH]
+    length, node = 0, source
+    n[is_on_path + source] = 1
+    while node != sink:
+        end, is_further = n[first + node + 1], False
+        while n[following + node] < end and not is_further:
+            arc = n[out + n[following + node]]
+            head = n[heads + arc]
+            spent[0] += 1
+            if n[room + arc] > 0 and n[costs + arc] + n[potential + node] == n[potential + head] and n[is_on_path + head] == 0:
+                path[length] = arc
+                length += 1
+                n[is_on_path + head] = 1
+                node, is_further = head, True
+            else:
+                n[following + node] += 1
+        if not is_further:
+            n[is_on_path + node] = 0
+            if node == source:
+                return 0
+            length -= 1
+            node = n[heads + path[length] + 1 - 2 * (path[length] % 2)]
+            n[following + node] += 1
+    pushed = UNREACHED
+    for k in range(length):
+        pushed = min(pushed, n[room + path[k]])
+    n[is_on_path + source] = 0
+    for k in range(length):
+        arc = path[k]
+        n[room + arc] -= pushed
+        n[room + arc + 1 - 2 * (arc % 2)] += pushed
+        n[is_on_path + n[heads + arc]] = 0
+    return pushed
+
+
+@entry
+def cheapest_flow(version: int) -> Callable[[Ints, Ints, int, int, int, int, int], tuple[int, int]]:
+    """See `_cheapest_flow`."""
+
+    def versioned(arcs: Ints, flows: Ints, nodes: int, source: int, sink: int, work: int, work_max: int) -> tuple[int, int]:
+        assert version > 0
+        return _cheapest_flow(arcs, flows, nodes, source, sink, work, work_max)
+
+    return versioned
