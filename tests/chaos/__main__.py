@@ -1,6 +1,7 @@
 """`make chaos`: the campaign.
 
     python -m tests.chaos [--only bridge-kill,rm-stop,fall-back] [--count 10] [--stop-s 30] [--seed N] [--dir DIR]
+    python -m tests.chaos --arbiters 3 --only arbiter-kill --count 50
 
 Exit status 0 where no promise was broken, 1 where one was, 2 for wrong use. DIR holds chaos.json, chaos.txt and all logs.
 """
@@ -13,24 +14,28 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.chaos import fallback, report
+from tests.chaos import ensemble, fallback, report
 from tests.chaos.campaign import Campaign, Record
-from tests.chaos.faults import SCENARIOS
+from tests.chaos.faults import OF_ENSEMBLES, SCENARIOS
 from tests.chaos.stage import ChaosError, Stage
 from themis_arbiter.cli.local_run import ends_on_signals
 from yarn_bridge.local import LocalYarnError
 
 ALL: Final = (*SCENARIOS, fallback.SCENARIO)
+ALONE: Final = tuple(name for name in ALL if name not in OF_ENSEMBLES)  # of one arbiter with a store of its own
+TOGETHER: Final = SCENARIOS  # of several on a ZooKeeper ensemble
 FALLBACK_AFTER_MS: Final = 240_000  # longer than any stop
 FALLBACKS: Final = 3  # of a default campaign: they cost a minute each
 COUNT: Final = 10
 STOP_S: Final = 30.0
+ARBITERS_MAX: Final = 5
 
 
 def arguments(given: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(prog="make chaos", description="Kill and stop the parts of a live system, and judge.")
-    parser.add_argument("--only", default=",".join(ALL), help=f"of {', '.join(ALL)}, with commas between")
+    parser.add_argument("--only", default="", help=f"of {', '.join(ALL)}, with commas between; without: all that apply")
+    parser.add_argument("--arbiters", type=int, default=1, help="several: on a ZooKeeper ensemble, and the leader is hit")
     parser.add_argument("--count", type=int, default=COUNT, help="faults of each scenario")
     parser.add_argument("--fallbacks", type=int, default=FALLBACKS, help=f"faults of {fallback.SCENARIO}")
     parser.add_argument("--stop-s", type=float, default=STOP_S, help="how long a stop lasts")
@@ -38,10 +43,12 @@ def arguments(given: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--start-at", type=int, default=1, help="place in the seed's order to begin at (1: all of it)")
     parser.add_argument("--dir", type=Path, default=None, help="folder of the run; without: a new one in .run")
     parsed = parser.parse_args(given)
-    parsed.only = tuple(name.strip() for name in parsed.only.split(",") if name.strip())
-    unknown = [name for name in parsed.only if name not in ALL]
-    if unknown or not parsed.only or parsed.count < 1 or parsed.stop_s <= 0:
-        parser.error(f"no such scenario: {', '.join(unknown)}" if unknown else "give scenarios, a count and a length above 0")
+    known = ALONE if parsed.arbiters == 1 else TOGETHER
+    parsed.only = tuple(name.strip() for name in parsed.only.split(",") if name.strip()) or known
+    unknown = [name for name in parsed.only if name not in known]
+    if unknown or parsed.count < 1 or parsed.stop_s <= 0 or not 1 <= parsed.arbiters <= ARBITERS_MAX:
+        many = f"1 to {ARBITERS_MAX} arbiters, a count and a length above 0"
+        parser.error(f"not with --arbiters {parsed.arbiters}: {', '.join(unknown)}" if unknown else f"give {many}")
     return parsed
 
 
@@ -59,10 +66,15 @@ def run(given: argparse.Namespace) -> int:
 
     def write() -> str:
         facts = report.Facts(seed=seed, stop_s=given.stop_s, wall_s=round(time.monotonic() - began_s, 1), run_dir=run_dir)
-        return report.write(facts, records, closing)
+        leaderless = ensemble.leaderless(records, stage.journals()) if given.arbiters > 1 else {}
+        return report.write(facts, records, closing, leaderless, ensemble.SESSION_MS)
 
     tell(f"seed {seed}, run {run_dir}")
-    stage = Stage(run_dir, fallback_after_ms=FALLBACK_AFTER_MS)
+    stage = (
+        Stage(run_dir, fallback_after_ms=FALLBACK_AFTER_MS)
+        if given.arbiters == 1
+        else ensemble.Ensemble(run_dir, given.arbiters, fallback_after_ms=FALLBACK_AFTER_MS)
+    )
     try:
         stage.start()
         campaign = Campaign(stage, seed, given.stop_s, tell)

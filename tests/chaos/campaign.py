@@ -38,6 +38,7 @@ class Record:
     leases_compared: int
     lease_error_ms: int
     told_error_ms: int
+    hit_ms: int = 0  # the moment of the fault
     violations: tuple[str, ...]
     notes: tuple[str, ...] = ()
 
@@ -73,6 +74,7 @@ class Campaign:
         running = self.log.running()
         problems: list[str] = []
         asks: list[Ask] = []
+        hit_ms = now_ms()
         back_s = inject(self.stage, fault, self.stop_s, lambda: asks.append(self.ask()))
         back_ms = now_ms() - round((time.monotonic() - back_s) * 1_000)
         settle_s = self._await_settled(back_s, problems)
@@ -91,6 +93,7 @@ class Campaign:
             leases_compared=kept.compared,
             lease_error_ms=kept.error_ms,
             told_error_ms=kept.told_error_ms,
+            hit_ms=hit_ms,
             violations=tuple(problems),
         )
 

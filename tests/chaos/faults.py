@@ -21,6 +21,7 @@ class Target(StrEnum):
     ARBITER = "arbiter"
     BOTH = "both"
     RM = "rm"
+    ZOOKEEPER = "zookeeper"  # killed: one server; stopped: all of them
 
 
 class How(StrEnum):
@@ -47,6 +48,7 @@ class Fault:
 
 
 SCENARIOS: Final = tuple(f"{target}-{how}" for target in Target for how in How)
+OF_ENSEMBLES: Final = tuple(s for s in SCENARIOS if s.startswith(Target.ZOOKEEPER))
 
 
 def draw(scenario: str, number: int, seed: int) -> Fault:
@@ -59,7 +61,12 @@ def draw(scenario: str, number: int, seed: int) -> Fault:
 
 
 def inject(stage: Stage, fault: Fault, stop_s: float, meanwhile: Callable[[], None]) -> float:
-    """Do it, call `meanwhile`, and bring back what went; returns the moment when the last part was back (time.monotonic)."""
+    """Do it, call `meanwhile`, and bring back what went; returns the moment when the last part was back (time.monotonic).
+
+    Of several arbiters it is the leader that is hit.
+    """
+    if fault.target is Target.ZOOKEEPER:
+        return _inject_zookeeper(stage, fault, stop_s, meanwhile)
     hit = _processes(stage, fault.target)
     if fault.how is How.STOP:
         for process in hit:
@@ -86,6 +93,24 @@ def inject(stage: Stage, fault: Fault, stop_s: float, meanwhile: Callable[[], No
     return time.monotonic()
 
 
+def _inject_zookeeper(stage: Stage, fault: Fault, stop_s: float, meanwhile: Callable[[], None]) -> float:
+    servers = stage.zookeeper_servers()
+    if fault.how is How.STOP:
+        for server in servers:
+            server.pause()
+        meanwhile()
+        time.sleep(stop_s)
+        for server in servers:
+            server.resume()
+        return time.monotonic()
+    server = servers[fault.number % len(servers)]
+    server.kill()
+    meanwhile()
+    time.sleep(fault.restart_s[0])
+    server.start()
+    return time.monotonic()
+
+
 def _restart(processes: list[Process], after_s: tuple[float, float]) -> None:
     passed_s = 0.0
     for wait_s, process in sorted(zip(after_s, processes, strict=False), key=lambda each: each[0]):
@@ -95,9 +120,5 @@ def _restart(processes: list[Process], after_s: tuple[float, float]) -> None:
 
 
 def _processes(stage: Stage, target: Target) -> list[Process]:
-    return {
-        Target.BRIDGE: [stage.bridge],
-        Target.ARBITER: [stage.arbiter],
-        Target.BOTH: [stage.arbiter, stage.bridge],
-        Target.RM: [],
-    }[target]
+    arbiter = [stage.leader()] if target in (Target.ARBITER, Target.BOTH) else []
+    return [*arbiter, *([stage.bridge] if target in (Target.BRIDGE, Target.BOTH) else [])]

@@ -2,13 +2,14 @@
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 from tests.chaos.campaign import Record
 from themis_arbiter.cli.tables import print_table
+from themis_arbiter.core.types import Millis
 
 COLUMNS: Final = (
     *(("SCENARIO", False), ("FAULTS", True), ("GPUS", True), ("SETTLED P50", True), ("MAX", True), ("ASK P50", True)),
@@ -27,17 +28,27 @@ class Facts:
     run_dir: Path
 
 
-def write(facts: Facts, records: Sequence[Record], closing: Sequence[str]) -> str:
-    """chaos.json and chaos.txt in the run's folder; returns the text."""
+def write(
+    facts: Facts,
+    records: Sequence[Record],
+    closing: Sequence[str],
+    leaderless: Mapping[str, Sequence[Millis]],
+    session_ms: Millis,
+) -> str:
+    """chaos.json and chaos.txt in the run's folder; returns the text.
+
+    `leaderless` are times until another arbiter led, sorted, by scenario; they are told in session timeouts too.
+    """
     document = {
         "seed": facts.seed,
         "stop_s": facts.stop_s,
         "wall_s": facts.wall_s,
         "records": [asdict(r) for r in records],
         "closing": list(closing),
+        "leaderless_ms": {scenario: list(times) for scenario, times in leaderless.items()},
     }
     (facts.run_dir / "chaos.json").write_text(json.dumps(document, indent=2) + "\n")
-    text = _text(facts, records, closing)
+    text = "\n".join([_text(facts, records, closing), *_without_leader(leaderless, session_ms)])
     (facts.run_dir / "chaos.txt").write_text(text + "\n")
     return text
 
@@ -51,6 +62,14 @@ def _text(facts: Facts, records: Sequence[Record], closing: Sequence[str]) -> st
     verdict = f"{len(broken)} violations" if broken else "no container of a valid lease ended, no GPU was leased twice"
     took = f"{len(records)} faults in {facts.wall_s / 60:.1f} min, stops of {facts.stop_s:g} s, seed {facts.seed}: {verdict}"
     return "\n".join([out.getvalue().rstrip(), *lines, took])
+
+
+def _without_leader(leaderless: Mapping[str, Sequence[Millis]], session_ms: Millis) -> Iterator[str]:
+    for scenario, times in leaderless.items():
+        if times:
+            told = [f"{each / 1_000:.1f} s ({each / session_ms:.2f})" for each in (_median(times), times[-1])]
+            how = f"{told[0]} in the median, {told[1]} at most"
+            yield f"{scenario}: until another led {how}, of {len(times)} (in sessions of {session_ms} ms)"
 
 
 def _row(scenario: str, records: Sequence[Record]) -> list[str]:

@@ -13,13 +13,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
 from themis_arbiter.agent.launch import TrainingApp, py4j_jar, submit_arguments
-from themis_arbiter.cli.arbiter_client import ArbiterClient, connected
+from themis_arbiter.cli.arbiter_client import ArbiterClient, Where, connected
 from themis_arbiter.cli.failures import NotSo
 from themis_arbiter.cli.local.children import clean_environment
 from themis_arbiter.cli.local.samples import CLUSTER
@@ -28,6 +28,7 @@ from themis_arbiter.core.codec import from_plain
 from themis_arbiter.core.lease import Lease
 from themis_arbiter.server.values import Address
 from yarn_bridge.local import LocalYarn, LocalYarnConfig, NodeSpec, ShellJob
+from yarn_bridge.local.daemons import Daemon
 from yarn_bridge.local.reaper import MARK_VARIABLE
 
 LEASE_MS: Final = 20_000
@@ -90,9 +91,9 @@ class Stage:
 
     def __init__(self, run_dir: Path, *, fallback_after_ms: int, more_site: Mapping[str, str] | None = None) -> None:
         self.run_dir = run_dir
-        port = _free_port()
-        self.address = Address("127.0.0.1", port)
-        (run_dir / "themis.toml").write_text(_toml(port))
+        address = Address("127.0.0.1", free_port())
+        self.where: Where = address
+        (run_dir / "themis.toml").write_text(_toml(address))
         config = LocalYarnConfig(
             nodes=tuple(NodeSpec(gpus=gpus, rack=rack) for gpus, rack in CLUSTER),
             work_dir=run_dir / "yarn",
@@ -101,8 +102,8 @@ class Stage:
             yarn_site={FALLBACK_KEY: str(fallback_after_ms), **(more_site or {})},
         )
         self.yarn = LocalYarn(config.with_plugin(PLUGIN_JAR, run_dir / "yarn" / "gateway"))
-        self.arbiter = self._process("serve")
-        self.bridge = self._process("bridge", "--bridge-arbiter", str(self.address))
+        self.arbiter = self.process("serve", "arbiter")
+        self.bridge = self.process("bridge", "bridge", "--bridge-arbiter", str(address))
 
     def start(self) -> None:
         """YARN, arbiter, bridge; returns when the arbiter knows the nodes. After an error nothing is left."""
@@ -111,7 +112,7 @@ class Stage:
                 raise ChaosError(f"{jar} is not built: make plugin")
         try:
             self.yarn.start()
-            self.arbiter.start()
+            self.start_arbiters()
             self.bridge.start()
             deadline_s = time.monotonic() + UP_S_MAX
             while len(self.nodes()) < len(CLUSTER):
@@ -125,13 +126,29 @@ class Stage:
     def stop(self) -> None:
         """End everything; may be called twice."""
         self.bridge.end()
-        self.arbiter.end()
+        self.stop_arbiters()
         self.yarn.stop()
+
+    def start_arbiters(self) -> None:
+        """All of them, and what they keep their leases in."""
+        self.arbiter.start()
+
+    def stop_arbiters(self) -> None:
+        """The same; may be called twice."""
+        self.arbiter.end()
+
+    def leader(self) -> Process:
+        """The arbiter that leads now. Errors: ChaosError."""
+        return self.arbiter
+
+    def zookeeper_servers(self) -> Sequence[Daemon]:
+        """Where leases are kept by an ensemble; none here."""
+        return ()
 
     @contextmanager
     def asking(self) -> Iterator[ArbiterClient]:
         """The arbiter's AdminService."""
-        with connected(self.address, CALL_S_MAX) as client:
+        with connected(self.where, CALL_S_MAX) as client:
             yield client
 
     def nodes(self) -> list[str]:
@@ -158,7 +175,7 @@ class Stage:
 
     def journals(self) -> list[Path]:
         """One journal a term of the arbiter, oldest first."""
-        return sorted((self.run_dir / "journal").glob("*.journal"))
+        return sorted(self.run_dir.glob("journal*/*.journal"), key=lambda path: path.name)  # their names begin with the time
 
     def submit_training(self, app: TrainingApp, user: str) -> str:
         """Submit a sample training app; its application's id."""
@@ -186,10 +203,11 @@ class Stage:
         assert count == 1, f"{FALLBACK_KEY} stands {count} times in {site}"
         site.write_text(text)
 
-    def _process(self, verb: str, *arguments: str) -> Process:
+    def process(self, verb: str, name: str, *arguments: str) -> Process:
+        """A `themis` process of this stage, not started; `name` is its log's."""
         # The mark makes the cluster's watchdog end it, should we be killed.
         env = clean_environment({MARK_VARIABLE: self.yarn.mark})
-        return Process(verb, ["--config", str(self.run_dir / "themis.toml"), *arguments], env, self.run_dir / f"{verb}.log")
+        return Process(verb, ["--config", str(self.run_dir / "themis.toml"), *arguments], env, self.run_dir / f"{name}.log")
 
 
 class Ask:
@@ -210,13 +228,14 @@ class Ask:
             self.failure = f"{type(err).__name__}: {str(err)[:500]}"
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that nobody listens on now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
-def _toml(port: int) -> str:
+def _toml(address: Address) -> str:
     settings: dict[str, Any] = {
         "lease": f"{LEASE_MS} ms",
         "notice": f"{NOTICE_MS} ms",
@@ -226,7 +245,7 @@ def _toml(port: int) -> str:
         "recall": False,  # so that no lease ends before its time but by a fault
         "gang_wait": "8 s",
         "store": "sqlite:arbiter.db",
-        "grpc_address": f"127.0.0.1:{port}",
+        "grpc_address": str(address),
         "http_address": "127.0.0.1:0",
     }
     lines = [f"{key} = {json.dumps(value)}" for key, value in settings.items()]

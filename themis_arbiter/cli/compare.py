@@ -24,6 +24,7 @@ from themis_arbiter.cli.simulate import (
     request_of,
     shared_options,
     tell,
+    tell_unread,
 )
 from themis_arbiter.cli.tables import print_table
 from themis_arbiter.obs.labels import visible
@@ -82,6 +83,7 @@ def _run(
         requests = [replace(first, seed=s, trace=Path(str(first.trace).replace(SEED_MARK, str(s)))) for s in chosen]
         for policy in policies:
             settings_of(replace(first, policy=policy))
+        tell_unread(first.sets, policies)
         for request in requests:
             check_apart([out, *folders], inputs_named({**flags, "trace": request.trace}, INPUTS))
         for folder in (out, *folders):

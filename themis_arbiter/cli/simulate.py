@@ -134,6 +134,7 @@ def _run(policy: str, out: Path | None, *, as_json: bool, no_report: bool, **fla
         check_ours(out)
         request = request_of(policy, **flags)
         settings_of(request)  # before anything is read
+        tell_unread(request.sets, [policy])
         summary = simulate_run(request, load(request, tell), out, tell)
         report([out], out, is_wanted=not no_report)
     print_summaries({policy: summary}, summary if as_json else None)
@@ -257,6 +258,15 @@ def _slowdowns(path: Path) -> SlowdownModel:
 def tell(line: str) -> None:
     """One line on stderr."""
     click.echo(f"themis: {visible(line)}", err=True)
+
+
+def tell_unread(sets: Mapping[str, Any], policies: Sequence[str]) -> None:
+    """Say which --set keys change nothing under any of these policies."""
+    from themis_arbiter.sim.setkeys import unread
+
+    for key in unread(sets, policies):
+        whom = f"policy {policies[0]} does not read it" if len(policies) == 1 else "none of these policies reads it"
+        tell(f"--set {key}: {whom}, so it changes nothing; --list-settings --policy NAME lists what a policy reads")
 
 
 def leases(summaries: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -219,9 +219,13 @@ def _zookeeper(value: object, text: str, origin: Origin) -> StoreAddress:
     named = [str(address(host.strip(), origin)) for host in hosts.split(",") if host.strip()]
     if not 0 < len(named) <= HOSTS_MAX or any(host.endswith(":0") for host in named):
         raise ValueProblem(f"{shown(value)} does not name 1 to {HOSTS_MAX} servers; {advice}")
+    if len(set(named)) < len(named):
+        raise ValueProblem(f"{shown(value)} names a server twice; {advice}")
     if not slash or not _CHROOT.fullmatch(f"/{chroot}") or {".", ".."} & set(chroot.split("/")):
         # Every ZooKeeper has nodes of others at its top.
         raise ValueProblem(f"{shown(value)} does not name a path of the arbiters' own; {advice}")
+    if chroot.split("/")[0] == "zookeeper":
+        raise ValueProblem(f"{shown(value)}: /zookeeper is ZooKeeper's own; {advice}")
     return StoreAddress("zookeeper", hosts=",".join(named), chroot=f"/{chroot}")
 
 

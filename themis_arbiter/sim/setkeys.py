@@ -96,6 +96,12 @@ def set_keys(policy: str | None = None) -> tuple[SetKey, ...]:
     return tuple(sorted(read, key=lambda k: k.key))
 
 
+def unread(sets: Mapping[str, Any], policies: Iterable[str]) -> tuple[str, ...]:
+    """Keys among `sets` (by field of Settings) that none of the policies reads, by name."""
+    read = {key.field for policy in policies for key in set_keys(policy)}
+    return tuple(key.key for key in set_keys() if key.field in sets and key.field not in read)
+
+
 def _meaning(key: str) -> str:
     return MEANINGS.get(key, "see docs/reference/settings.md")
 

@@ -78,6 +78,16 @@ def test_a_simulation_writes_what_the_contracts_say(inputs: Path, capsys: pytest
     assert [r["round"] for r in records] == list(range(1, len(records) + 1))
 
 
+def test_a_key_that_the_policy_does_not_read_is_told_of(inputs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*arguments(inputs, policy="fifo"), "--set", "recall=false"]) == 0
+    told = "themis: --set recall: policy fifo does not read it, so it changes nothing; --list-settings --policy NAME lists"
+    assert told in capsys.readouterr().err
+    assert run([*arguments(inputs, "compare", policy="fifo,srsf"), "--set", "recall=false"]) == 0
+    assert "none of these policies reads it" in capsys.readouterr().err
+    assert run([*arguments(inputs, "compare", policy="fifo,guard"), "--set", "recall=false"]) == 0
+    assert "reads it" not in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_equal_inputs_give_equal_bytes_whatever_the_hash_seed(inputs: Path) -> None:
     texts = []

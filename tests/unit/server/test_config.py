@@ -162,6 +162,8 @@ def test_paths_in_a_file_start_at_the_file_and_others_at_the_working_folder(
         ('store = "zookeeper:zk1:2181"', "does not name a path of the arbiters' own"),
         ('store = "zookeeper:zk1:2181/"', "does not name a path of the arbiters' own"),
         ('store = "zookeeper:zk1:2181/a/../b"', "does not name a path of the arbiters' own"),
+        ('store = "zookeeper:zk1:2181/zookeeper/a"', "/zookeeper is ZooKeeper's own"),
+        ('store = "zookeeper:zk1:2181,zk1:2181/a"', "names a server twice"),
         ('store = "zookeeper:zk1/themis"', "'zk1' is not HOST:PORT"),
         ('[zookeeper]\nsession = "10 ms"', "zookeeper.session: 10 ms is not from 1 s to 5 min"),
         ('[zookeeper]\ncredentials = "nowhere"', "cannot be read: No such file or directory; name a file with USER:PASSWORD"),
