@@ -5,6 +5,7 @@ leases, until it shows up once. The opposite: containers that no lease covers, a
 first switched on, are *adopted* under leases to the next grid end (contracts.md, "A lease's end").
 """
 
+from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from themis_arbiter.core.lease import Cause, Lease, LeaseState
 from themis_arbiter.core.leasing import cancel, drain
 from themis_arbiter.core.settings import NO_SHOW_LEASES_MAX
 from themis_arbiter.core.state import State
-from themis_arbiter.core.types import GpuId, GrantId, JobId, NodeName
+from themis_arbiter.core.types import GpuId, GrantId, JobId, NodeName, node_of
 
 
 def on_shows(state: State) -> None:
@@ -108,12 +109,11 @@ def _unleased(state: State, node: NodeName) -> list[GpuId]:
 
 def _outside(state: State, job_id: JobId) -> dict[NodeName, int]:
     """GPUs by node that the job's containers use beyond its leases; no zeros."""
-    over = dict(state.usage.get(job_id, {}))
-    for lease in state.ledger.of_job(job_id) if over else ():
-        node = lease.node_of_gpu
-        if node in over and not state.ledger.is_next(lease):
-            over[node] -= 1
-    return {node: count for node, count in over.items() if count > 0}
+    use = state.usage.get(job_id)
+    if not use:
+        return {}
+    leased = Counter([node_of(x.gpu) for x in state.ledger.current_of_job(job_id)])
+    return {node: count - leased[node] for node, count in use.items() if count > leased[node]}
 
 
 def _adopted_lease(state: State, job_id: JobId, gpu: str, grant_id: GrantId) -> Lease:

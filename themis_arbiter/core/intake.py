@@ -8,11 +8,10 @@ from dataclasses import replace
 
 from themis_arbiter.core import accounts, admission
 from themis_arbiter.core.attendance import adopt
-from themis_arbiter.core.effects import AppEnded, ContainerLost
+from themis_arbiter.core.containers import forget_containers, take_containers
+from themis_arbiter.core.effects import AppEnded
 from themis_arbiter.core.events import (
-    END_CAUSES,
     ContainerReport,
-    EndCause,
     JobReport,
     NodeReport,
     ProgressReported,
@@ -31,8 +30,9 @@ def on_rm_reported(state: State, event: RmReported) -> None:
     """Take in a report of the attached scheduler object; others are from the past."""
     if state.rm is None or event.start_id != state.rm.start_id:
         return
-    state.rm.applied_seq = max(state.rm.applied_seq, event.update_seq)
-    hear_drains(state)
+    if event.update_seq > state.rm.applied_seq:
+        state.rm.applied_seq = event.update_seq
+        hear_drains(state)
     if event.nodes or event.is_full:
         _take_nodes(state, event)
     for report in event.jobs:
@@ -43,9 +43,9 @@ def on_rm_reported(state: State, event: RmReported) -> None:
         _forget_unreported_jobs(state, {r.job_id for r in event.jobs})
         known = dict(state.containers)
         accounts.expect_back(state, known, {c.container_id for c in event.containers})
-        _forget_containers(state)
+        forget_containers(state)
         touched |= {*state.jobs, *(c.job_id for c in known.values()), *(x.job_id for x in state.ledger)}
-    disturbed = {c.job_id for c in event.containers if _take_container(state, c, known)}
+    disturbed = take_containers(state, event.containers, known)
     _recount(state, touched)
     _begin_anew(state, disturbed)
     if event.is_full:
@@ -126,8 +126,7 @@ def _take_job(state: State, report: JobReport) -> None:
             return
         if report.app_id != old.report.app_id:  # an application cannot change its app: tags are fixed at submission
             report = replace(report, app_id=old.report.app_id)
-        job = old.at(state.now_ms)
-        state.jobs[report.job_id] = replace(job, report=report)
+        state.jobs[report.job_id] = old.at(state.now_ms).told(report)
         if report.queue != old.report.queue:
             _move_queue(state, old.report, report.queue)
         if report.gpus_asked > old.report.gpus_asked:
@@ -248,53 +247,6 @@ def _drop_oldest_ended(state: State) -> None:
             state.jobs.pop(job_id, None)
             for book in (state.told_work, state.told, state.running, state.remetered, state.market_jobs):
                 book.pop(job_id, None)
-
-
-def _take_container(state: State, container: ContainerReport, known: Mapping[str, ContainerReport]) -> bool:
-    """One container's state; True: the GPUs of a job that had begun are others now, not by its own finishing."""
-    job = state.jobs.get(container.job_id)
-    is_new = container.container_id not in known
-    was = state.containers.pop(container.container_id, None)
-    if was is not None:
-        _count_container(state, was, -1)
-    if container.is_ended:
-        cause = container.end_cause or END_CAUSES.get(container.exit_status, EndCause.FAILED)
-        if was is not None and not container.is_am:
-            was_due = state.ledger.is_draining_on(container.job_id, container.node)
-            state.emit(ContainerLost(job_id=container.job_id, node=container.node, gpus=was.gpus, cause=cause, was_due=was_due))
-        return was is not None and cause is not EndCause.DONE
-    state.containers[container.container_id] = container
-    _count_container(state, container, +1)
-    if not is_new or job is None or container.is_am or accounts.is_back(state, container):
-        return False
-    if job.has_started or not state.settings.is_first_start_free:
-        # A start is no service: what it costs is taken off before it is metered.
-        state.jobs[container.job_id] = job.less(container.gpus * state.settings.restart_cost_ms)
-    return job.gpus_running > 0
-
-
-def _count_container(state: State, container: ContainerReport, sign: int) -> None:
-    """Enter a container into the counts of what runs where, or take it out; nothing is kept of what is 0."""
-    node, gpus = container.node, sign * container.gpus
-    if container.is_am:
-        _add(state.foreign, node, gpus)
-        return
-    for outer, book, inner in ((container.job_id, state.usage, node), (node, state.users, container.job_id)):
-        counts = book.setdefault(outer, {})
-        _add(counts, inner, gpus)
-        if not counts:
-            del book[outer]
-
-
-def _add(counts: dict[str, int], key: str, more: int) -> None:
-    counts[key] = counts.get(key, 0) + more
-    if not counts[key]:
-        del counts[key]
-
-
-def _forget_containers(state: State) -> None:
-    for book in (state.containers, state.usage, state.users, state.foreign):
-        book.clear()
 
 
 def _begin_anew(state: State, disturbed: set[JobId]) -> None:

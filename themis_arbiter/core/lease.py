@@ -10,6 +10,7 @@
 Nothing else writes `.state`. The law of a lease's end is contracts.md, "A lease's end".
 """
 
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from typing import Final
 
@@ -143,37 +144,28 @@ class IllegalTransition(CoreError):
         self.lease, self.happened, self.story = lease, happened, story
 
 
-def advance(
-    lease: Lease,
-    happened: LeaseInput,
-    at_ms: Millis,
-    story: tuple[Step, ...] = (),
-    *,
-    start_ms: Millis | None = None,
-    end_ms: Millis | None = None,
-    cause: Cause | None = None,
-) -> Lease:
-    """`lease` after `happened`, with changes to other fields. Errors: IllegalTransition, the lease unchanged."""
+def ids_of(leases: Iterable[Lease]) -> list[LeaseId]:
+    """Their ids, in their order."""
+    return [x.lease_id for x in leases]
+
+
+def state_after(lease: Lease, happened: LeaseInput, at_ms: Millis, story: tuple[Step, ...] = ()) -> LeaseState:
+    """Where `happened` takes the lease. Errors: IllegalTransition."""
     state = TRANSITIONS.get((lease.state, happened))
     if state is None:
         raise IllegalTransition(lease, happened, at_ms, story)
+    return state
+
+
+# A lease in another state: for the ledger, which asks `state_after`, and for the store, to which it will have happened.
+with_state: Final[Callable[[Lease, LeaseState], Lease]] = changed(Lease, "state")
+with_cause: Final[Callable[[Lease, LeaseState, Cause], Lease]] = changed(Lease, "state", "cause")
+_with_time = changed(Lease, "start_ms", "end_ms", "state")
+
+
+def with_time(lease: Lease, state: LeaseState, start_ms: Millis | None, end_ms: Millis) -> Lease:
+    """The same with another end, and another start unless that is None. Errors: CoreError where it would not last."""
     start_ms = lease.start_ms if start_ms is None else start_ms
-    end_ms = lease.end_ms if end_ms is None else end_ms
     if end_ms <= start_ms:
         raise CoreError(f"{lease.lease_id}: would end at {end_ms}, not after its start {start_ms}")
-    return _advanced(lease, start_ms, end_ms, state, cause or lease.cause)
-
-
-_advanced = changed(Lease, "start_ms", "end_ms", "state", "cause")
-_with_end = changed(Lease, "end_ms")
-_with_state = changed(Lease, "state")
-
-
-def renewed(lease: Lease, end_ms: Millis) -> Lease:
-    """`lease` after RENEWED, which leaves its state: for the ledger, which has asked the table whether that is possible."""
-    return _with_end(lease, end_ms)
-
-
-def with_state(lease: Lease, state: LeaseState) -> Lease:
-    """`lease` as it will be in that state, for the store: nothing has happened to it yet."""
-    return _with_state(lease, state)
+    return _with_time(lease, start_ms, end_ms, state)

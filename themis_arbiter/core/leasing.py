@@ -5,21 +5,24 @@ there are in use first, what exceeds them is still held by draining ones. A drai
 that was read after the gate had applied the drain: else a container could still slip in under it.
 """
 
-from collections.abc import Collection, Iterable
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Final
 
 from themis_arbiter.core.effects import GrantGpus, PersistLeases, RequestDrain, StandDown, SyncLeases, WithdrawLeases
 from themis_arbiter.core.events import LeasesPersisted, RmAttached, RmDetached, StoreFailed, Timer, UpdateRefused
 from themis_arbiter.core.kinds import on_lease_end
-from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState
+from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, ids_of
 from themis_arbiter.core.state import RmLink, State
-from themis_arbiter.core.types import GrantId, JobId, LeaseId, Millis, NodeName, OnLeaseEnd
+from themis_arbiter.core.types import GrantId, JobId, LeaseId, Millis, NodeName, OnLeaseEnd, node_of
 
 OLD_EPOCH: Final = "OLD_EPOCH"  # why the gate refuses an update for good
 RESYNC_MS_MIN: Final = 1_000  # between two full sets that answer refusals
 STORE_RETRY_MS: Final = 1_000
 STORED_WHEN_NEW: Final = (LeaseState.GRANTED, LeaseState.WAITING)  # see `state.as_stored`
+IN_FORCE: Final = (LeaseState.GRANTED, LeaseState.ACTIVE, LeaseState.DRAINING)  # the GPU is the lease's own, and told of
 NEVER_TOLD: Final = 1 << 62  # a drain that the gate has not been told of yet
 
 
@@ -31,56 +34,66 @@ def settle(state: State, touched: Collection[JobId]) -> list[JobId]:
 
     Looked at are the jobs in `touched` and those with changed or draining leases; they are returned.
     """
+    seen: list[Lease] = []
     freed: list[Lease] = []
     job_ids = sorted(state.ledger.take_unsettled().union(touched))
     for job_id in job_ids:
+        leases = state.ledger.of_job(job_id)
+        states = {x.state for x in leases}
+        if LeaseState.GRANTED not in states and LeaseState.DRAINING not in states:
+            continue
         by_node: dict[NodeName, list[Lease]] = {}
-        for lease in state.ledger.of_job(job_id):
-            if lease.state is not LeaseState.PENDING and not state.ledger.is_next(lease):
-                by_node.setdefault(lease.node_of_gpu, []).append(lease)
-        for node, leases in by_node.items():
-            freed += _settle_place(state, job_id, node, leases)
+        for lease in leases:
+            if lease.state in IN_FORCE:
+                by_node.setdefault(node_of(lease.gpu), []).append(lease)
+        for node, here in by_node.items():
+            used = state.used_on(job_id, node)
+            seen += _begun(here, used)
+            if LeaseState.DRAINING in states and node not in state.absent:  # what runs there is known when it is back
+                freed += _free_by_now(state, here, used)
+    if seen:
+        _show_up(state, seen)
     if freed:
-        _hand_on(state, freed)
+        promoted = state.hand_on(freed)
+        state.persist(puts=promoted, deletes=ids_of(freed))
+        if len(promoted) < len(freed):
+            state.want_round()
     _watch_surplus(state, job_ids)
     return job_ids
 
 
-def _settle_place(state: State, job_id: JobId, node: NodeName, leases: list[Lease]) -> list[Lease]:
-    """One job on one node: confirms use, and returns draining leases whose GPUs are free now."""
-    used = state.used_on(job_id, node)
-    kept = [x for x in leases if x.state is not LeaseState.DRAINING]
-    kept.sort(key=lambda x: (x.state is not LeaseState.ACTIVE, x.lease_id))
-    for lease in kept[:used]:
-        if lease.state is LeaseState.GRANTED:
-            state.moved(state.ledger.move(lease.lease_id, LeaseInput.USE_SEEN, state.now_ms, Cause.STARTED))
-            job = state.jobs.get(job_id)
-            if job is not None and job.no_shows:
-                state.jobs[job_id] = replace(job, no_shows=0)
-    still_held = max(0, used - len(kept))
-    draining = sorted((x for x in leases if x.state is LeaseState.DRAINING), key=lambda x: x.lease_id)
+def _begun(leases: Sequence[Lease], used: int) -> list[Lease]:
+    """Of a job's leases on a node with `used` GPUs in use: those that are granted and in use by now."""
+    active = sum(x.state is LeaseState.ACTIVE for x in leases)
+    granted = [x for x in leases if x.state is LeaseState.GRANTED] if used > active else []
+    return sorted(granted, key=_lease_id)[: used - active]
+
+
+def _show_up(state: State, leases: Sequence[Lease]) -> None:
+    state.move(ids_of(leases), LeaseInput.USE_SEEN, Cause.STARTED)
+    for job_id in {x.job_id for x in leases}:
+        job = state.jobs.get(job_id)
+        if job is not None and job.no_shows:
+            state.jobs[job_id] = replace(job, no_shows=0)
+
+
+def _free_by_now(state: State, leases: Sequence[Lease], used: int) -> list[Lease]:
+    """Of a job's leases on a node with `used` GPUs in use: draining ones whose GPUs are free now."""
+    draining = [x for x in leases if x.state is LeaseState.DRAINING]
+    still_held = max(0, used - (len(leases) - len(draining)))
     applied = state.rm.applied_seq if state.rm else 0
-    if node in state.absent:  # what runs there will be known when the node is back
-        return []
-    return [x for x in draining[still_held:] if state.drain_seq.get(x.lease_id, NEVER_TOLD) <= applied]
+    ended = sorted(draining, key=_lease_id)[still_held:]
+    return [x for x in ended if state.drain_seq.get(x.lease_id, NEVER_TOLD) <= applied]
 
 
-def _hand_on(state: State, freed: list[Lease]) -> None:
-    """Freed leases end; promised ones take over, to be granted once that is stored."""
-    promoted: list[Lease] = []
-    for lease in freed:
-        state.moved(state.ledger.move(lease.lease_id, LeaseInput.RELEASE_CONFIRMED, state.now_ms, Cause.RELEASED))
-        following = state.ledger.next(lease.gpu)
-        if following is not None:
-            # When it was promised, nobody knew when its GPU would be free.
-            promoted.append(state.moved(state.ledger.promote(lease.gpu, state.now_ms, state.next_end())))
-    state.persist(puts=promoted, deletes=[x.lease_id for x in freed])
-    if len(promoted) < len(freed):
-        state.want_round()
+_lease_id = attrgetter("lease_id")
 
 
 def _watch_surplus(state: State, job_ids: Iterable[JobId]) -> None:
-    if any(surplus(state, j) or (state.ledger.kept_count(j) and not state.is_live(j)) for j in job_ids):
+    # A live job that has no more than it wants has no surplus, and most are such.
+    kept, jobs = state.ledger.kept_count, state.jobs
+    odd = [j for j in job_ids if (count := kept(j)) and not (state.is_live(j) and count <= jobs[j].wanted)]
+    if any(surplus(state, j) or not state.is_live(j) for j in odd):
         state.wake_at(Timer.TIDY, state.now_ms + state.settings.debounce_ms)
 
 
@@ -121,20 +134,19 @@ def on_tidy(state: State) -> None:
 
 def drain(state: State, leases: Iterable[Lease], deadline_ms: Millis, cause: Cause) -> None:
     """End these leases: their holders are told to go, and taken at the deadline."""
-    moved = [state.moved(state.ledger.move(x.lease_id, LeaseInput.DRAIN_REQUESTED, state.now_ms, cause)) for x in leases]
+    moved = state.move(ids_of(leases), LeaseInput.DRAIN_REQUESTED, cause)
     if not moved:
         return
-    for lease in moved:
-        state.drain_seq[lease.lease_id] = NEVER_TOLD
-        state.deadlines[lease.lease_id] = deadline_ms
-    state.persist(puts=moved, drains=[(x.lease_id, deadline_ms) for x in moved], meters_of=[x.job_id for x in moved])
+    ids = ids_of(moved)
+    state.drain_seq.update(dict.fromkeys(ids, NEVER_TOLD))
+    state.deadlines.update(dict.fromkeys(ids, deadline_ms))
+    state.persist(puts=moved, drains=[(i, deadline_ms) for i in ids], meters_of={x.job_id for x in moved})
 
 
 def cancel(state: State, leases: Iterable[Lease], cause: Cause) -> None:
     """Take back promises that nobody has been told of."""
     leases = [x for x in leases if x.state in (LeaseState.PENDING, LeaseState.WAITING)]
-    for lease in leases:
-        state.moved(state.ledger.move(lease.lease_id, LeaseInput.CANCELLED, state.now_ms, cause))
+    state.move(ids_of(leases), LeaseInput.CANCELLED, cause)
     if leases:
         state.persist(deletes=[x.lease_id for x in leases])
         _grant_what_waited(state, leases)
@@ -154,9 +166,8 @@ def lose_node(state: State, node: NodeName, *, only_vanished: bool = False) -> N
         lost = [x for x in lost if x.gpu not in state.topology.places]
     if not lost:
         return
-    for lease in lost:
-        state.moved(state.ledger.move(lease.lease_id, LeaseInput.LOST, state.now_ms, Cause.NODE_LOST))
-    state.persist(deletes=[x.lease_id for x in lost])
+    state.move(ids_of(lost), LeaseInput.LOST, Cause.NODE_LOST)
+    state.persist(deletes=ids_of(lost))
     for job_id in sorted({x.job_id for x in lost}):
         kept = state.kept_leases(job_id)
         job = state.jobs.get(job_id)
@@ -229,25 +240,24 @@ def _after_commit(
         lease = state.ledger.get(lease_id)
         if lease is not None:
             # The store may have taken long.
-            state.deadlines[lease_id] = _told_deadline(state, lease)
-            by_deadline.setdefault(state.deadlines[lease_id], []).append(lease_id)
+            deadline_ms = state.deadlines[lease_id] = _told_deadline(state, lease)
+            by_deadline.setdefault(deadline_ms, []).append(lease_id)
     for deadline_ms, ids in sorted(by_deadline.items()):
         _tell_drain(state, tuple(ids), deadline_ms)
-    touched: dict[tuple[JobId, GrantId], None] = {}
-    for put in puts:
-        if put.state not in STORED_WHEN_NEW:
-            continue
-        lease = state.ledger.get(put.lease_id)
-        if lease is None or lease.state is not LeaseState.PENDING:
-            continue
-        state.is_still = False
-        if put.state is LeaseState.WAITING:
-            state.moved(state.ledger.move(lease.lease_id, LeaseInput.PERSISTED_AS_NEXT, state.now_ms, lease.cause))
-        else:
-            state.persisted.add(lease.lease_id)
-            touched[lease.job_id, lease.grant_id] = None
-    for job_id, grant_id in touched:
+    new = [x for x in puts if x.state in STORED_WHEN_NEW and _is_pending(state, x.lease_id)]
+    if not new:
+        return
+    state.is_still = False
+    state.move(ids_of(x for x in new if x.state is LeaseState.WAITING), LeaseInput.PERSISTED_AS_NEXT)
+    free = [x for x in new if x.state is LeaseState.GRANTED]
+    state.persisted.update(ids_of(free))
+    for job_id, grant_id in dict.fromkeys([(x.job_id, x.grant_id) for x in free]):
         grant_if_whole(state, job_id, grant_id)
+
+
+def _is_pending(state: State, lease_id: LeaseId) -> bool:
+    lease = state.ledger.get(lease_id)
+    return lease is not None and lease.state is LeaseState.PENDING
 
 
 def grant_if_whole(state: State, job_id: JobId, grant_id: GrantId) -> None:
@@ -262,11 +272,10 @@ def grant_if_whole(state: State, job_id: JobId, grant_id: GrantId) -> None:
     waiting = sum(x.state is LeaseState.PENDING or x.state is LeaseState.WAITING for x in leases) - len(ready)
     if not ready or (is_at_once and waiting):
         return
-    granted = []
-    for lease in ready:
-        state.persisted.discard(lease.lease_id)
-        granted.append(state.moved(state.ledger.move(lease.lease_id, LeaseInput.PERSISTED, state.now_ms, lease.cause)))
-        state.count(lease.app_id, granted=1)
+    granted = state.move(ids_of(ready), LeaseInput.PERSISTED)
+    state.persisted.difference_update(ids_of(ready))
+    for app_id, count in Counter([x.app_id for x in ready]).items():
+        state.count(app_id, granted=count)
     seq = state.rm_seq()
     if seq is not None and state.rm is not None:
         state.emit(GrantGpus(epoch=state.epoch, start_id=state.rm.start_id, seq=seq, leases=tuple(granted)))
@@ -281,8 +290,7 @@ def _tell_drain(state: State, lease_ids: tuple[LeaseId, ...], deadline_ms: Milli
     seq = state.rm_seq()
     if seq is None or state.rm is None:
         return
-    for lease_id in lease_ids:
-        state.drain_seq[lease_id] = seq
+    state.drain_seq.update(dict.fromkeys(lease_ids, seq))
     state.emit(
         RequestDrain(epoch=state.epoch, start_id=state.rm.start_id, seq=seq, lease_ids=lease_ids, deadline_ms=deadline_ms)
     )
@@ -338,12 +346,9 @@ def on_detached(state: State, event: RmDetached) -> None:
 def hold_past_ends(state: State, until_ms: Millis, end_ms: Millis) -> None:
     """Leases that end by `until_ms` go on to a grid point, since nobody could be told in time: work is spread, not ends."""
     able = (LeaseState.GRANTED, LeaseState.ACTIVE)
-    moved = [
-        state.moved(state.ledger.move(x.lease_id, LeaseInput.RENEWED, state.now_ms, Cause.RECOVERY, end_ms=end_ms))
-        for x in [x for x in state.ledger if x.state in able and x.end_ms <= until_ms]
-    ]
-    if moved:
-        state.persist(puts=moved)
+    late = [x for x in state.ledger if x.end_ms <= until_ms and x.state in able]
+    if late:
+        state.persist(puts=state.move(ids_of(late), LeaseInput.RENEWED, Cause.RECOVERY, end_ms))
 
 
 def is_notice_enough(state: State, left_ms: Millis) -> bool:
@@ -371,8 +376,7 @@ def _sync(state: State) -> None:
     state.rm.is_synced = True
     state.rm.synced_ms = state.now_ms
     state.update_seq += 1
-    told = (LeaseState.GRANTED, LeaseState.ACTIVE, LeaseState.DRAINING)
-    leases = sorted((x for x in state.ledger if x.state in told), key=lambda x: x.lease_id)
+    leases = sorted((x for x in state.ledger if x.state in IN_FORCE), key=_lease_id)
     drains = []
     for lease in leases:
         if lease.state is LeaseState.DRAINING:

@@ -1,42 +1,23 @@
 """Live leases by GPU: at most one `current` and one `next` each, so that a double lease is impossible by shape.
 
 Only `core.state` owns a ledger. Each lease's story is kept beside it while it lives, for errors and for `themis explain`.
+The same mostly happens to many leases at once, all that end at one grid end or all of a gang, so they move together.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from enum import Enum
 from typing import Final
 
-from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, Step, advance, renewed
-from themis_arbiter.core.types import AppId, CoreError, GpuId, JobId, LeaseId, Millis, NodeName
-from themis_arbiter.core.value import value
+from themis_arbiter.core.effects import LeaseMoved
+from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, Step, state_after, with_cause, with_state, with_time
+from themis_arbiter.core.types import AppId, CoreError, GpuId, JobId, LeaseId, Millis, NodeName, node_of
+from themis_arbiter.core.value import made
 
 STORY_STEPS_MAX: Final = 32  # of one lease; the oldest go first
 
+_GOING: Final = (LeaseState.DRAINING, LeaseState.ENDED)
 
-@value(frozen=True, slots=True)
-class Moved:
-    """What one transition did, for effects and metrics."""
-
-    before: Lease
-    after: Lease
-    happened: LeaseInput
-    cause: Cause
-
-
-class _Kind(Enum):
-    """What counts of a lease's state."""
-
-    KEPT = "kept"
-    GOING = "going"
-    OVER = "over"
-
-
-_KIND: Final[dict[LeaseState, _Kind]] = {
-    **dict.fromkeys(LeaseState, _Kind.KEPT),
-    LeaseState.DRAINING: _Kind.GOING,
-    LeaseState.ENDED: _Kind.OVER,
-}
+_moved = made(LeaseMoved)
 
 
 class Ledger:
@@ -46,13 +27,13 @@ class Ledger:
         self._current: dict[GpuId, LeaseId] = {}
         self._next: dict[GpuId, LeaseId] = {}
         self._leases: dict[LeaseId, Lease] = {}
-        self._stories: dict[LeaseId, tuple[Step, ...]] = {}
-        self._by_job: dict[JobId, dict[LeaseId, None]] = {}
+        self._stories: dict[LeaseId, list[Step]] = {}
+        self._by_job: dict[JobId, dict[LeaseId, Lease]] = {}
         self._kept: dict[JobId, int] = {}  # leases that do not drain
         self._kept_by_app: dict[AppId, int] = {}
         self._gpus_kept: dict[JobId, tuple[GpuId, ...]] = {}  # as last asked for, of jobs whose leases are the same since
-        self._unsettled: dict[JobId, None] = {}  # jobs of which some lease has changed its state
-        self._draining: dict[LeaseId, None] = {}
+        self._unsettled: set[JobId] = set()  # jobs of which some lease has changed its state
+        self._draining: dict[LeaseId, JobId] = {}
 
     def __iter__(self) -> Iterator[Lease]:
         return iter(self._leases.values())
@@ -86,12 +67,17 @@ class Ledger:
 
     def of_job(self, job_id: JobId) -> tuple[Lease, ...]:
         """A job's leases, current and next, oldest first."""
-        return tuple(self._leases[i] for i in self._by_job.get(job_id, ()))
+        mine = self._by_job.get(job_id)
+        return tuple(mine.values()) if mine else ()
 
-    def is_draining_on(self, job_id: JobId, node: NodeName) -> bool:
-        """Whether some lease of the job on that node is on its way out."""
-        mine = map(self._leases.__getitem__, self._by_job.get(job_id, ()))
-        return any(x.state is LeaseState.DRAINING and x.node_of_gpu == node for x in mine)
+    def current_of_job(self, job_id: JobId) -> list[Lease]:
+        """A job's leases of GPUs that are its own by now, oldest first."""
+        following = self._next.get
+        return [x for x in self.of_job(job_id) if following(x.gpu) != x.lease_id]
+
+    def draining_places(self) -> set[tuple[JobId, NodeName]]:
+        """Jobs and nodes on which some of their leases are on their way out."""
+        return {(x.job_id, node_of(x.gpu)) for x in map(self._leases.__getitem__, self._draining)}
 
     def kept_count(self, job_id: JobId) -> int:
         """How many of a job's leases are not on their way out."""
@@ -113,7 +99,7 @@ class Ledger:
 
     def take_unsettled(self) -> set[JobId]:
         """Jobs whose leases are to be compared with what runs: changed since they were last taken, or draining."""
-        found = {*self._unsettled, *(self._leases[i].job_id for i in self._draining)}
+        found = self._unsettled.union(self._draining.values())
         self._unsettled.clear()
         return found
 
@@ -123,100 +109,110 @@ class Ledger:
 
     def story(self, lease_id: LeaseId) -> tuple[Step, ...]:
         """What has happened to a live lease so far."""
-        return self._stories.get(lease_id, ())
+        return tuple(self._stories.get(lease_id, ()))
 
     def add(self, lease: Lease, *, as_next: bool = False) -> None:
         """Enter a new lease. Errors: CoreError where the GPU's place is taken: nothing is changed."""
-        if lease.lease_id in self._leases:
-            raise CoreError(f"{lease.lease_id} is in the ledger already")
+        lease_id, gpu, job_id = lease.lease_id, lease.gpu, lease.job_id
+        if lease_id in self._leases:
+            raise CoreError(f"{lease_id} is in the ledger already")
         place = self._next if as_next else self._current
-        if lease.gpu in place:
-            raise CoreError(f"{lease.gpu}: already leased to {self._leases[place[lease.gpu]]}, cannot also be {lease}")
-        if as_next and lease.gpu not in self._current:
-            raise CoreError(f"{lease.gpu}: a next lease needs a current one before it: {lease}")
-        place[lease.gpu] = lease.lease_id
-        self._leases[lease.lease_id] = lease
-        self._by_job.setdefault(lease.job_id, {})[lease.lease_id] = None
-        self._unsettled[lease.job_id] = None
-        self._count(lease, _KIND[lease.state], +1)
+        if gpu in place:
+            raise CoreError(f"{gpu}: already leased to {self._leases[place[gpu]]}, cannot also be {lease}")
+        if as_next and gpu not in self._current:
+            raise CoreError(f"{gpu}: a next lease needs a current one before it: {lease}")
+        place[gpu] = lease_id
+        self._leases[lease_id] = lease
+        self._stories[lease_id] = []
+        self._by_job.setdefault(job_id, {})[lease_id] = lease
+        self._unsettled.add(job_id)
+        if lease.state is LeaseState.DRAINING:
+            self._draining[lease_id] = job_id
+        else:
+            self._gpus_kept.pop(job_id, None)
+            _add(self._kept, job_id, +1)
+            _add(self._kept_by_app, lease.app_id, +1)
 
     def move(
         self,
-        lease_id: LeaseId,
+        lease_ids: Sequence[LeaseId],
         happened: LeaseInput,
         at_ms: Millis,
-        cause: Cause,
+        cause: Cause | None = None,
         *,
         start_ms: Millis | None = None,
         end_ms: Millis | None = None,
-    ) -> Moved:
-        """Let something happen to a lease; one that ends leaves the ledger. Errors: IllegalTransition with its story."""
-        before = self._leases[lease_id]
-        # Of a drain: why a lease ends matters more from then on than why it began.
-        why = cause if happened is LeaseInput.DRAIN_REQUESTED else None
-        story = self._stories.get(lease_id, ())
-        after = advance(before, happened, at_ms, story, start_ms=start_ms, end_ms=end_ms, cause=why)
-        self._leases[lease_id] = after
-        self._stories[lease_id] = (*story, Step(at_ms, before.state, happened, after.state, cause))[-STORY_STEPS_MAX:]
-        if after.state is not before.state:
-            self._unsettled[after.job_id] = None
-            if (kind := _KIND[after.state]) is not _KIND[before.state]:
-                self._count(before, _KIND[before.state], -1)
-                self._count(after, kind, +1)
-            if after.state is LeaseState.ENDED:
-                self._remove(after)
-        return Moved(before, after, happened, cause)
+    ) -> list[LeaseMoved]:
+        """Let the same happen to all these leases, one after the other; those that end leave the ledger.
 
-    def renew(self, lease_ids: Sequence[LeaseId], at_ms: Millis, end_ms: Millis, cause: Cause) -> list[Lease]:
-        """Move many leases by RENEWED at once, which happens at every grid end; as they are now, their states unchanged.
-
-        Errors: IllegalTransition, as `move`.
+        `cause` None: what each began for; `end_ms` None: times stay. Errors: IllegalTransition with its story, of the first to
+        which it cannot happen; those before it have moved.
         """
         leases, stories = self._leases, self._stories
-        steps: dict[LeaseState, tuple[Step]] = {}  # equal ones are one
-        out = []
+        is_drained = happened is LeaseInput.DRAIN_REQUESTED
+        step: Step | None = None  # equal ones are one
+        job_id, mine = "", dict[LeaseId, Lease]()
+        out: list[LeaseMoved] = []
         for lease_id in lease_ids:
             before = leases[lease_id]
-            step = steps.get(before.state)
-            if step is None:
-                after = advance(before, LeaseInput.RENEWED, at_ms, self.story(lease_id), end_ms=end_ms)
-                step = steps[before.state] = (Step(at_ms, before.state, LeaseInput.RENEWED, after.state, cause),)
+            why = cause or before.cause
+            if step is None or step.state_from is not before.state or step.cause is not why:
+                state = state_after(before, happened, at_ms, self.story(lease_id))
+                step = Step(at_ms, before.state, happened, state, why)
+            if end_ms is not None:
+                after = with_time(before, step.state_to, start_ms, end_ms)
+            elif is_drained:  # why a lease ends matters more from then on than why it began
+                after = with_cause(before, step.state_to, why)
             else:
-                after = renewed(before, end_ms)
-            leases[lease_id] = after
-            story = stories.get(lease_id, ())
-            stories[lease_id] = story + step if len(story) < STORY_STEPS_MAX else story[1:] + step
-            out.append(after)
+                after = with_state(before, step.state_to)
+            if after.job_id != job_id:
+                job_id = after.job_id
+                mine = self._by_job[job_id]
+                if happened is not LeaseInput.RENEWED:
+                    self._unsettled.add(job_id)
+            leases[lease_id] = mine[lease_id] = after
+            story = stories[lease_id]
+            story.append(step)
+            if len(story) > STORY_STEPS_MAX:
+                del story[0]
+            out.append(_moved(after, step.state_from, why))
+        if step is not None and step.state_to in _GOING:
+            self._enter_going(out)
         return out
 
-    def promote(self, gpu: GpuId, at_ms: Millis, end_ms: Millis) -> Moved:
-        """The GPU is free: its next lease becomes the current one, from now to `end_ms`, to be persisted as such."""
-        if gpu in self._current:
-            raise CoreError(f"{gpu}: {self.current(gpu)} must end before the next lease starts")
-        lease_id = self._next.pop(gpu)
-        self._current[gpu] = lease_id
-        return self.move(lease_id, LeaseInput.GPU_FREED, at_ms, Cause.RELEASED, start_ms=at_ms, end_ms=end_ms)
+    def promote(self, gpus: Sequence[GpuId], at_ms: Millis, end_ms: Millis) -> list[LeaseMoved]:
+        """These are free: their next leases become the current ones, from now to `end_ms`, to be persisted as such."""
+        lease_ids = []
+        for gpu in gpus:
+            if gpu in self._current:
+                raise CoreError(f"{gpu}: {self.current(gpu)} must end before the next lease starts")
+            lease_id = self._current[gpu] = self._next.pop(gpu)
+            lease_ids.append(lease_id)
+        return self.move(lease_ids, LeaseInput.GPU_FREED, at_ms, Cause.RELEASED, start_ms=at_ms, end_ms=end_ms)
 
-    def _count(self, lease: Lease, kind: "_Kind", sign: int) -> None:
-        """Enter a lease into the counts, or take it out."""
-        self._gpus_kept.pop(lease.job_id, None)
-        if kind is _Kind.KEPT:
-            _add(self._kept, lease.job_id, sign)
-            _add(self._kept_by_app, lease.app_id, sign)
-        elif kind is _Kind.GOING:
-            if sign > 0:
-                self._draining[lease.lease_id] = None
+    def _enter_going(self, moved: Sequence[LeaseMoved]) -> None:
+        """What is counted of leases that drain from now on, or have ended."""
+        kept = [m.lease for m in moved if m.state_from is not LeaseState.DRAINING]
+        for job_id, count in Counter([x.job_id for x in kept]).items():
+            self._gpus_kept.pop(job_id, None)
+            _add(self._kept, job_id, -count)
+        for app_id, count in Counter([x.app_id for x in kept]).items():
+            _add(self._kept_by_app, app_id, -count)
+        for lease in [m.lease for m in moved]:
+            if lease.state is LeaseState.DRAINING:
+                self._draining[lease.lease_id] = lease.job_id
             else:
-                del self._draining[lease.lease_id]
+                self._remove(lease)
 
     def _remove(self, lease: Lease) -> None:
+        lease_id = lease.lease_id
         for place in (self._current, self._next):
-            if place.get(lease.gpu) == lease.lease_id:
+            if place.get(lease.gpu) == lease_id:
                 del place[lease.gpu]
-        del self._leases[lease.lease_id]
-        self._stories.pop(lease.lease_id, None)
+        del self._leases[lease_id], self._stories[lease_id]
+        self._draining.pop(lease_id, None)
         of_job = self._by_job[lease.job_id]
-        del of_job[lease.lease_id]
+        del of_job[lease_id]
         if not of_job:
             del self._by_job[lease.job_id]
 

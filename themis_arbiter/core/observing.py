@@ -6,16 +6,14 @@ that runs is on offer, between them what is free. The record's `moves` are empty
 
 from collections.abc import Mapping
 
-from themis_arbiter.core.lease import Cause, LeaseInput
+from themis_arbiter.core.lease import Cause, LeaseInput, ids_of
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import GpuId, JobId, NodeName, gpu_id
 
 
 def begin_observing(state: State) -> None:
     """Give all leases up; who runs goes on, and YARN places as it likes."""
-    gone = [x.lease_id for x in state.ledger]
-    for lease_id in gone:
-        state.moved(state.ledger.move(lease_id, LeaseInput.LOST, state.now_ms, Cause.OBSERVING))
+    gone = ids_of(state.move(ids_of(state.ledger), LeaseInput.LOST, Cause.OBSERVING))
     state.gang_deadlines.clear()
     if state.rm is not None:
         state.persist(deletes=gone, syncs_start_id=state.rm.start_id)

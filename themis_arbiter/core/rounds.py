@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from themis_arbiter.core import recall
 from themis_arbiter.core.codec import to_plain
-from themis_arbiter.core.effects import LeaseMoved, RoundClosed
+from themis_arbiter.core.effects import RoundClosed
 from themis_arbiter.core.events import Timer
 from themis_arbiter.core.kinds import (
     protected_jobs,
@@ -19,7 +19,7 @@ from themis_arbiter.core.kinds import (
     tell_impossible,
 )
 from themis_arbiter.core.later import Record
-from themis_arbiter.core.lease import Cause, Lease, LeaseState
+from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, ids_of
 from themis_arbiter.core.leasing import drain, hold_past_ends, is_notice_enough
 from themis_arbiter.core.market_view import Offered, market_of
 from themis_arbiter.core.observing import gpus_in_use, would_move
@@ -30,7 +30,6 @@ from themis_arbiter.core.state import State
 from themis_arbiter.core.types import CoreError, GpuId, GrantId, JobId, LeaseId, Millis, NodeName
 from themis_arbiter.core.value import made
 
-_moved = made(LeaseMoved)
 _new_lease = made(Lease)
 
 Won: TypeAlias = Mapping[JobId, tuple[GpuId, ...]]  # what each job gets in a round
@@ -104,12 +103,12 @@ def _hold(state: State, *, ends_at: Millis | None) -> None:
         return
     ending = _ending(state, ends_at)
     if state.admin.is_paused:
-        _renew(state, _ids(ending), Cause.PROTECTED)
+        _renew(state, ids_of(ending), Cause.PROTECTED)
         return
     if ends_at is not None:
         protected = protected_jobs(state, {x.job_id for x in ending}, ends_at)
         if protected:
-            _renew(state, [x.lease_id for x in ending if _is_kept(state, x, protected)], Cause.PROTECTED)
+            _renew(state, ids_of(x for x in ending if _is_kept(state, x, protected)), Cause.PROTECTED)
             ending = [x for x in ending if not _is_kept(state, x, protected)]
     elif not state.admin.is_observing and not state.ledger.free_count(state.topology.gpu_count):
         return
@@ -120,7 +119,7 @@ def _hold(state: State, *, ends_at: Millis | None) -> None:
         return
     state.meter()
     if _changes_nothing(state, offered):
-        _renew(state, _ids(ending), Cause.RENEWAL)
+        _renew(state, ids_of(ending), Cause.RENEWAL)
         return
     _decide(state, offered, market_of(state, offered), "free" if ends_at is None else "grid")
 
@@ -172,20 +171,15 @@ def _ending(state: State, ends_at: Millis | None) -> list[Lease]:
     return sorted(found, key=lambda x: x.gpu)
 
 
-def _ids(leases: Iterable[Lease]) -> list[LeaseId]:
-    return [x.lease_id for x in leases]
-
-
 def _is_kept(state: State, lease: Lease, protected: Collection[JobId]) -> bool:
     return lease.job_id in protected and not state.is_out_of_service(lease.node_of_gpu)
 
 
 def _renew(state: State, lease_ids: Sequence[LeaseId], cause: Cause) -> list[Lease]:
     """Give leases another period; stored as one batch."""
-    renewed = state.ledger.renew(lease_ids, state.now_ms, state.next_end(), cause)
+    renewed = state.move(lease_ids, LeaseInput.RENEWED, cause, state.next_end())
     if not renewed:
         return []
-    state.effects.extend([_moved(x, x.state, cause) for x in renewed])
     for app_id, count in Counter([x.app_id for x in renewed]).items():
         state.count(app_id, renewed=count)
     state.persist(puts=renewed, with_meters=True)
@@ -316,7 +310,7 @@ def _carry_out(
             if g not in winner and x.job_id not in moves and _stays_whole(state, x.job_id, held, winner)
         }
     staying = [x for g, x in held.items() if winner.get(g) == x.job_id]
-    renewed = [] if is_recall else _renew(state, _ids(staying), Cause.RENEWAL)
+    renewed = [] if is_recall else _renew(state, ids_of(staying), Cause.RENEWAL)
     losing = [x for g, x in held.items() if winner.get(g) != x.job_id]
     # Losers first, in a batch of their own deadline each: promises on their GPUs need them in DRAINING.
     if is_recall:
@@ -335,11 +329,12 @@ def _carry_out(
             raise CoreError(f"round {state.last_round}: {job_id} wants {job.wanted} GPUs and would hold {kept_count}")
     if entered:
         state.persist(puts=entered, with_meters=True)
+    promised = [x.lease_id for x in entered if state.ledger.is_next(x)]
     return {
-        "renewed": [x.lease_id for x in renewed],
-        "draining": [x.lease_id for x in (*losing, *offered.leaving)],
-        "granted": [x.lease_id for x in entered if not state.ledger.is_next(x)],
-        "promised": [x.lease_id for x in entered if state.ledger.is_next(x)],
+        "renewed": ids_of(renewed),
+        "draining": ids_of((*losing, *offered.leaving)),
+        "granted": [x.lease_id for x in entered if not state.ledger.is_next(x)] if len(promised) < len(entered) else [],
+        "promised": promised,
     }
 
 

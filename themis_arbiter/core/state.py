@@ -4,8 +4,8 @@ Writes to the outside go through two gates here. `persist` queues an atomic batc
 committed (persist before act); `tell_rm` numbers what the ResourceManager's gate is told.
 """
 
-from collections import deque
-from collections.abc import Iterable, Mapping
+from collections import Counter, deque
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
@@ -14,8 +14,8 @@ from themis_arbiter.core.admin_state import AdminState, admin_to_text
 from themis_arbiter.core.effects import Effect, LeaseMoved, PersistLeases, TellJob, WakeAt
 from themis_arbiter.core.events import Batch, ContainerReport, Meter, NodeReport, Timer
 from themis_arbiter.core.fluid import FluidShare
-from themis_arbiter.core.lease import Lease, LeaseState, with_state
-from themis_arbiter.core.ledger import Ledger, Moved
+from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, ids_of, with_state
+from themis_arbiter.core.ledger import Ledger
 from themis_arbiter.core.policies import make_policy
 from themis_arbiter.core.policies.base import MarketApp, MarketJob
 from themis_arbiter.core.settings import Settings
@@ -222,16 +222,40 @@ class State:
         self.update_seq += 1
         return self.update_seq
 
-    def moved(self, moved: Moved) -> Lease:
-        """Tell observers of a transition; returns the lease as it is now."""
-        self.effects.append(_lease_moved(moved.after, moved.before.state, moved.cause))
-        if moved.after.state is LeaseState.ENDED:
-            for book in (self.drain_seq, self.deadlines):
-                book.pop(moved.after.lease_id, None)
-            self.persisted.discard(moved.after.lease_id)
-            self.heard.discard(moved.after.lease_id)
-            self.count(moved.after.app_id, ended=1)
-        return moved.after
+    def move(
+        self, lease_ids: Sequence[LeaseId], happened: LeaseInput, cause: Cause | None = None, end_ms: Millis | None = None
+    ) -> list[Lease]:
+        """Let the same happen to all these leases now, and tell observers; returns them as they are then. See Ledger.move."""
+        moved = self.ledger.move(lease_ids, happened, self.now_ms, cause, end_ms=end_ms)
+        self.effects += moved
+        after = [m.lease for m in moved]
+        if after and after[0].state is LeaseState.ENDED:
+            self._forget(after)
+        return after
+
+    def _forget(self, ended: Sequence[Lease]) -> None:
+        """Keep nothing more of leases that have ended."""
+        for lease in ended:
+            self.drain_seq.pop(lease.lease_id, None)
+            self.deadlines.pop(lease.lease_id, None)
+            self.persisted.discard(lease.lease_id)
+            self.heard.discard(lease.lease_id)
+        for app_id, count in Counter([x.app_id for x in ended]).items():
+            self.count(app_id, ended=count)
+
+    def hand_on(self, freed: Iterable[Lease]) -> list[Lease]:
+        """The GPUs of these leases are released: they end. Those that were promised them take over, and are returned."""
+        ended = self.ledger.move(ids_of(freed), LeaseInput.RELEASE_CONFIRMED, self.now_ms, Cause.RELEASED)
+        gpus = [m.lease.gpu for m in ended if self.ledger.has_next(m.lease.gpu)]
+        # When they were promised, nobody knew when their GPUs would be free.
+        promoted = self.ledger.promote(gpus, self.now_ms, self.next_end())
+        following = {m.lease.gpu: m for m in promoted}
+        for m in ended:
+            self.effects.append(m)
+            if m.lease.gpu in following:
+                self.effects.append(following[m.lease.gpu])
+        self._forget([m.lease for m in ended])
+        return [m.lease for m in promoted]
 
     def enter(self, lease: Lease, *, as_next: bool = False) -> None:
         """A new lease."""
@@ -314,12 +338,14 @@ class State:
 
     def rate_of(self, job: Job) -> tuple[int, float]:
         """GPUs that the job has, and the work that they do a millisecond (see Job)."""
-        on = self.usage.get(job.job_id, {})
+        on = self.usage.get(job.job_id)
+        if not on:
+            return 0, 0.0
         count = sum(on.values())
         slowdowns = self.settings.slowdowns
         if job.report.model not in slowdowns.by_model:
             return count, float(count)
-        gpus = [x.gpu for x in self.ledger.of_job(job.job_id) if not self.ledger.is_next(x) and x.node_of_gpu in on]
+        gpus = [x.gpu for x in self.ledger.current_of_job(job.job_id) if node_of(x.gpu) in on]
         known = [g for g in gpus if g in self.topology.places]
         level = self.topology.locality(known) if len(known) == count else self.topology.nodes_locality(on)
         return count, slowdowns.speed_at(job.report.model, count, level, self.topology.best_locality(count))

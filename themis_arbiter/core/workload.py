@@ -60,26 +60,24 @@ class Job:
         elapsed = now_ms - self.metered_ms
         if elapsed == 0 or self.gpus_running == 0:
             return self
-        return self._metered(self.attained + self.gpus_running * elapsed, self.done + self.rate * elapsed, now_ms)
+        return _metered(self, self.attained + self.gpus_running * elapsed, self.done + self.rate * elapsed, now_ms)
 
-    def _metered(self, attained: GpuMillis, done: GpuMillis, metered_ms: Millis) -> "Job":
-        return _metered(self, attained, done, metered_ms)
+    def told(self, report: JobReport) -> "Job":
+        """This job as it is now reported."""
+        return _told(self, report)
 
     def on(self, gpus: int, rate: float, now_ms: Millis) -> "Job":
         """This job on so many GPUs from now on."""
         since = self.running_since_ms if gpus and self.gpus_running else now_ms if gpus else None
-        return replace(
-            self.at(now_ms),
-            metered_ms=now_ms,
-            gpus_running=gpus,
-            rate=rate,
-            running_since_ms=since,
-            has_started=self.has_started or gpus > 0,
-        )
+        return _running(self.at(now_ms), now_ms, gpus, rate, since, self.has_started or gpus > 0)
 
-    def less(self, cost: GpuMillis) -> "Job":
-        """This job with what a start costs it taken off."""
-        return self._metered(self.attained - cost, self.done - cost, self.metered_ms)
+    def less(self, costs: Iterable[GpuMillis]) -> "Job":
+        """This job with what its starts cost it taken off, one after the other."""
+        attained, done = self.attained, self.done
+        for cost in costs:
+            attained -= cost
+            done -= cost
+        return _metered(self, attained, done, self.metered_ms)
 
     def account(self, arrival_ms: Millis) -> Meter:
         """What the store keeps of it as it is now metered; `arrival_ms` is its app's."""
@@ -120,6 +118,8 @@ class Job:
 
 
 _metered = changed(Job, "attained", "done", "metered_ms")
+_told = changed(Job, "report")
+_running = changed(Job, "metered_ms", "gpus_running", "rate", "running_since_ms", "has_started")
 _meter = made(Meter)
 
 

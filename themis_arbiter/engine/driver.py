@@ -165,11 +165,9 @@ class Driver(Generic[ArbiterT]):
         effects = self.arbiter.step(event)
         self.journal.record(event, effects)
         follow_ups: list[Event] = []
-        for effect in effects:
+        for effect in [e for e in effects if not isinstance(e, FOR_OBSERVERS)]:
             if self._is_fenced:
                 break  # another arbiter leads: what this one still wants is nobody's business
-            if isinstance(effect, FOR_OBSERVERS):
-                continue
             follow_up = self._perform(effect)
             if follow_up is not None:
                 follow_ups.append(follow_up)

@@ -38,8 +38,10 @@ class RoundsObserver:
                 lease = effect.lease
                 if effect.state_from is lease.state:  # only a renewal leaves the state
                     renewed[lease.job_id, lease.end_ms] = None
-                else:
-                    self._note_reserved(effect, event.at_ms)
+                elif lease.state is LeaseState.PENDING:
+                    self._pending_since[lease.lease_id] = event.at_ms
+                elif effect.state_from is LeaseState.PENDING:
+                    self.reserved_gpu_s += (event.at_ms - self._pending_since.pop(lease.lease_id)) / 1000.0
             elif isinstance(effect, RoundClosed):
                 round_no = effect.round_no
                 self.rounds += 1
@@ -53,12 +55,6 @@ class RoundsObserver:
             self._records.write(line)
         except OSError as problem:
             self.broken = self.broken or problem
-
-    def _note_reserved(self, moved: LeaseMoved, at_ms: Millis) -> None:
-        if moved.lease.state is LeaseState.PENDING:
-            self._pending_since[moved.lease.lease_id] = at_ms
-        elif moved.state_from is LeaseState.PENDING:
-            self.reserved_gpu_s += (at_ms - self._pending_since.pop(moved.lease.lease_id)) / 1000.0
 
 
 class RecordLines:

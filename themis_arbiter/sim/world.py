@@ -95,6 +95,7 @@ class TraceCluster:
     def drain(self, effect: RequestDrain) -> None:
         """Who runs under these leases runs on to the deadline."""
         self._seq = effect.seq
+        leaving: dict[int, SimulatedJob] = {}
         for lease_id in effect.lease_ids:
             if lease_id not in self._holder:
                 self._owes_seq = True
@@ -102,7 +103,9 @@ class TraceCluster:
             job, gpu = self._holder[lease_id]
             del job.kept[gpu]
             job.draining[gpu] = (lease_id, effect.deadline_ms)
-            heapq.heappush(self._agenda, (effect.deadline_ms, _What.DEADLINE, job.index, 0))
+            leaving[job.index] = job
+        for index, job in leaving.items():
+            heapq.heappush(self._agenda, (effect.deadline_ms, _What.DEADLINE, index, 0))
             self._touch(job)
 
     def withdraw(self, effect: WithdrawLeases) -> None:

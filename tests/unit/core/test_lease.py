@@ -11,9 +11,10 @@ from themis_arbiter.core.lease import (
     Lease,
     LeaseInput,
     LeaseState,
-    advance,
-    renewed,
+    state_after,
+    with_cause,
     with_state,
+    with_time,
 )
 from themis_arbiter.core.ledger import STORY_STEPS_MAX, Ledger
 from themis_arbiter.core.types import CoreError
@@ -35,15 +36,19 @@ def lease(number: int = 1, gpu: str = "n1:0", job: str = "j1") -> Lease:
 
 def active(ledger: Ledger, one: Lease) -> None:
     ledger.add(one)
-    ledger.move(one.lease_id, LeaseInput.PERSISTED, 1, Cause.AUCTION)
-    ledger.move(one.lease_id, LeaseInput.USE_SEEN, 2, Cause.STARTED)
+    ledger.move([one.lease_id], LeaseInput.PERSISTED, 1, Cause.AUCTION)
+    ledger.move([one.lease_id], LeaseInput.USE_SEEN, 2, Cause.STARTED)
 
 
 def test_what_is_remade_by_hand_leaves_no_field_out() -> None:
-    other = {f.name: k + 1 for k, f in enumerate(fields(Lease)) if f.name not in {"end_ms", "state"}}
-    before = Lease(**other, end_ms=100, state=LeaseState.ACTIVE)  # type: ignore[arg-type]
-    assert renewed(before, 200) == replace(before, end_ms=200)
+    other = {f.name: k + 1 for k, f in enumerate(fields(Lease)) if f.name not in {"end_ms", "state", "cause"}}
+    before = Lease(**other, end_ms=100, state=LeaseState.ACTIVE, cause=Cause.AUCTION)  # type: ignore[arg-type]
+    assert with_time(before, LeaseState.ACTIVE, None, 200) == replace(before, end_ms=200)
+    later = replace(before, start_ms=150, end_ms=200, state=LeaseState.PENDING)
+    assert with_time(before, LeaseState.PENDING, 150, 200) == later
     assert with_state(before, LeaseState.WAITING) == replace(before, state=LeaseState.WAITING)
+    drains = replace(before, state=LeaseState.DRAINING, cause=Cause.RECALL)
+    assert with_cause(before, LeaseState.DRAINING, Cause.RECALL) == drains
 
 
 @pytest.mark.parametrize("state", list(LeaseState))
@@ -51,10 +56,10 @@ def test_what_is_remade_by_hand_leaves_no_field_out() -> None:
 def test_every_pair_is_in_the_table_or_raises_and_changes_nothing(state: LeaseState, happened: LeaseInput) -> None:
     before = replace(lease(), state=state)
     if (state, happened) in TRANSITIONS:
-        assert advance(before, happened, 5).state is TRANSITIONS[state, happened]
+        assert state_after(before, happened, 5) is TRANSITIONS[state, happened]
     else:
         with pytest.raises(IllegalTransition, match=f"{happened} at 5 is not possible in state {state}"):
-            advance(before, happened, 5)
+            state_after(before, happened, 5)
         assert before.state is state
 
 
@@ -66,7 +71,7 @@ def test_a_wrong_transition_tells_the_leases_story() -> None:
     ledger = Ledger()
     active(ledger, lease())
     with pytest.raises(IllegalTransition) as caught:
-        ledger.move("L1", LeaseInput.RELEASE_CONFIRMED, 9, Cause.RELEASED)
+        ledger.move(["L1"], LeaseInput.RELEASE_CONFIRMED, 9, Cause.RELEASED)
     text = str(caught.value)
     assert "L1 of j1 on n1:0: release_confirmed at 9 is not possible in state active" in text
     assert "1: pending --persisted--> granted (auction)" in text
@@ -93,14 +98,14 @@ def test_the_next_lease_takes_over_only_after_the_current_one() -> None:
     ledger = Ledger()
     active(ledger, lease(1))
     ledger.add(lease(2, job="j2"), as_next=True)
-    ledger.move("L2", LeaseInput.PERSISTED_AS_NEXT, 3, Cause.AUCTION)
+    ledger.move(["L2"], LeaseInput.PERSISTED_AS_NEXT, 3, Cause.AUCTION)
     with pytest.raises(CoreError, match="must end before"):
-        ledger.promote("n1:0", 4, 200)
-    ledger.move("L1", LeaseInput.DRAIN_REQUESTED, 5, Cause.LEASE_END)
-    ledger.move("L1", LeaseInput.RELEASE_CONFIRMED, 6, Cause.RELEASED)
+        ledger.promote(["n1:0"], 4, 200)
+    ledger.move(["L1"], LeaseInput.DRAIN_REQUESTED, 5, Cause.LEASE_END)
+    ledger.move(["L1"], LeaseInput.RELEASE_CONFIRMED, 6, Cause.RELEASED)
     assert ledger.get("L1") is None
     assert ledger.of_job("j1") == ()
-    promoted = ledger.promote("n1:0", 7, 200).after
+    (promoted,) = [m.lease for m in ledger.promote(["n1:0"], 7, 200)]
     assert (promoted.start_ms, promoted.end_ms, promoted.state) == (7, 200, LeaseState.PENDING)
     assert ledger.current("n1:0") == promoted
     assert ledger.next("n1:0") is None
@@ -109,17 +114,35 @@ def test_the_next_lease_takes_over_only_after_the_current_one() -> None:
 def test_a_drained_lease_says_why_it_ends() -> None:
     ledger = Ledger()
     active(ledger, lease())
-    assert ledger.move("L1", LeaseInput.DRAIN_REQUESTED, 5, Cause.UNWANTED).after.cause is Cause.UNWANTED
+    (moved,) = ledger.move(["L1"], LeaseInput.DRAIN_REQUESTED, 5, Cause.UNWANTED)
+    assert moved.lease.cause is Cause.UNWANTED
 
 
 def test_stories_are_bounded() -> None:
     ledger = Ledger()
     active(ledger, lease())
     for at in range(100):
-        ledger.move("L1", LeaseInput.RENEWED, at, Cause.RENEWAL, end_ms=200 + at)
+        ledger.move(["L1"], LeaseInput.RENEWED, at, Cause.RENEWAL, end_ms=200 + at)
     assert len(ledger.story("L1")) == STORY_STEPS_MAX
 
 
 def test_a_lease_must_end_after_its_start() -> None:
     with pytest.raises(CoreError, match="not after its start"):
         replace(lease(), end_ms=0)
+
+
+def test_what_happens_to_many_happens_to_each_of_them() -> None:
+    ledger = Ledger()
+    for number in range(1, 4):
+        active(ledger, lease(number, gpu=f"n1:{number}", job="j1" if number < 3 else "j2"))
+    moved = ledger.move(["L1", "L3"], LeaseInput.DRAIN_REQUESTED, 5, Cause.LEASE_END)
+    assert [(m.lease.lease_id, m.state_from, m.lease.state) for m in moved] == [
+        ("L1", LeaseState.ACTIVE, LeaseState.DRAINING),
+        ("L3", LeaseState.ACTIVE, LeaseState.DRAINING),
+    ]
+    assert [(x.lease_id, x.state) for x in ledger.of_job("j1")] == [("L1", LeaseState.DRAINING), ("L2", LeaseState.ACTIVE)]
+    assert (ledger.kept_count("j1"), ledger.kept_count("j2"), ledger.kept_by_app("a1")) == (1, 0, 1)
+    assert ledger.draining_places() == {("j1", "n1"), ("j2", "n1")}
+    assert ledger.gpus_kept("j1") == ("n1:2",)
+    with pytest.raises(IllegalTransition, match="L2"):
+        ledger.move(["L1", "L2", "L3"], LeaseInput.RELEASE_CONFIRMED, 6, Cause.RELEASED)

@@ -60,7 +60,7 @@ def test_gpus_that_lie_apart_do_less_work_in_the_same_service() -> None:
 
 
 def test_what_a_start_costs_is_taken_off_both() -> None:
-    assert (job(100).less(40).attained, job(100).less(40).done) == (60, 60)
+    assert (job(100).less([30, 10]).attained, job(100).less([30, 10]).done) == (60, 60)
 
 
 def test_an_apps_longest_job_limits_its_parallelism() -> None:

@@ -1,4 +1,7 @@
-"""What a policy sees and says: a frozen market in, a decision out. A policy keeps no state between rounds."""
+"""What a policy sees and says: a frozen market in, a decision out. A policy keeps no state between rounds.
+
+What it has worked out of frozen values it may keep with them, since it would come to the same again.
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field

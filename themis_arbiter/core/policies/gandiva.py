@@ -9,13 +9,14 @@ do neither here, so who waits waits until somebody ends. It watches throughput a
 known by model. That is also how the Themis paper models it: the best placement scores, greedily.
 """
 
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from themis_arbiter.core.policies.base import Decision, Market, MarketJob
 from themis_arbiter.core.policies.handout import HandOut, in_order
 from themis_arbiter.core.policies.holes import Holes
 from themis_arbiter.core.policies.order import arranged
-from themis_arbiter.core.policies.record import order_record, plain_decision
+from themis_arbiter.core.policies.record import decided_again, ids_of, order_record, plain_decision
 from themis_arbiter.core.policies.sharing import Sharing
 from themis_arbiter.core.types import JobId, Locality
 
@@ -27,28 +28,52 @@ class GandivaPolicy:
 
     def decide(self, market: Market) -> Decision:
         """One round."""
-        pairs = sorted(arranged(market.apps), key=lambda p: (p[0].arrival_ms, p[0].app_id))
-        jobs = [job for _, job in pairs]
+        return self._decide(market, None)
+
+    def decide_after(self, market: Market, before: Decision) -> Decision:
+        """One round, perhaps as before."""
+        return self._decide(market, before)
+
+    def _decide(self, market: Market, before: Decision | None) -> Decision:
+        jobs = [job for _, job in arranged(sorted(market.apps, key=lambda a: (a.arrival_ms, a.app_id)))]
         running = [j for j in jobs if j.has_gpus]
-        hand_out = HandOut(market, market.supply.gpus)
-        hand_out.run(in_order([replace(j, wanted=min(j.wanted, j.gang)) for j in running]))
-        scores = place_best_first(market, hand_out, [j for j in jobs if not j.has_gpus])
-        hand_out.run(in_order(jobs))
-        order = [(j, {"value": 1.0}) for j in running]
-        waiting = sorted((j for j in jobs if not j.has_gpus), key=lambda j: -scores.get(j.job_id, 0.0))
-        order += [(j, {"value": scores.get(j.job_id, 0.0)}) for j in waiting]
-        return plain_decision(market, hand_out, order_record(ORDER_BY, len(order), lambda: order))
+        orders = ids_of([running, jobs])
+        if before is not None and before.orders == orders:
+            # Who waits waits as it did, so it finds the same places.
+            whys = order_record(ORDER_BY, len(jobs), lambda: _order(jobs, _handed_out(market, jobs)[1]))
+            return decided_again(market, before, whys)
+        hand_out, scores = _handed_out(market, jobs)
+        whys = order_record(ORDER_BY, len(jobs), lambda: _order(jobs, scores))
+        return replace(plain_decision(market, hand_out, whys), orders=orders)
+
+
+def _handed_out(market: Market, jobs: Sequence[MarketJob]) -> tuple[HandOut, dict[JobId, float]]:
+    """The round, and the score of each waiting job that found a place; `jobs` by arrival."""
+    hand_out = HandOut(market, market.supply.gpus)
+    hand_out.run(in_order([replace(j, wanted=min(j.wanted, j.gang)) for j in jobs if j.has_gpus]))
+    scores = place_best_first(market, hand_out, [j for j in jobs if not j.has_gpus])
+    hand_out.run(in_order(jobs))
+    return hand_out, scores
+
+
+def _order(jobs: Sequence[MarketJob], scores: Mapping[JobId, float]) -> Iterator[tuple[MarketJob, dict[str, float]]]:
+    """Who runs, then who waits, the best placed first."""
+    for job in sorted(jobs, key=lambda j: (not j.has_gpus, 0.0 if j.has_gpus else -scores.get(j.job_id, 0.0))):
+        yield job, {"value": 1.0 if job.has_gpus else scores.get(job.job_id, 0.0)}
 
 
 def place_best_first(market: Market, hand_out: HandOut, waiting: list[MarketJob]) -> dict[JobId, float]:
     """Place gangs, those first that lose nothing where they come to lie; the score of each that found a place."""
     scores: dict[JobId, float] = {}
+    blank = Sharing(market, len(hand_out.free))
+    steps = {k: step for k, job in enumerate(waiting) if 0 < (step := blank.step(job)) <= blank.room}
+    if not steps:  # so it is in most rounds of a full cluster
+        return scores
     holes = Holes(market.supply, hand_out.free, market.settings.slowdowns)
-    offers = [(score, k, level) for k, job in enumerate(waiting) for score, level in score_levels(market, job)]
+    offers = [(score, k, level) for k in steps for score, level in score_levels(market, waiting[k])]
     for score, k, level in sorted(offers, key=lambda o: (-o[0], o[1])):
-        job = waiting[k]
-        step = Sharing(market, holes.count).step(job)
-        if job.job_id in scores or not 0 < step <= holes.count:
+        job, step = waiting[k], steps[k]
+        if job.job_id in scores or step > holes.count:
             continue
         found = holes.find(job, step, level_max=level)
         if found is not None:

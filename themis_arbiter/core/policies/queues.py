@@ -1,12 +1,13 @@
 """Policies that are one number per job or app: fifo, las, tiresias, srtf, srsf, strawman (docs/policies.md compares them)."""
 
 from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
-from themis_arbiter.core.policies.order import AppOrderPolicy, Key, OrderPolicy
+from themis_arbiter.core.policies.order import AppOrderPolicy, JobOrderPolicy, Key
 from themis_arbiter.core.policies.placing import best_speed
 from themis_arbiter.core.rho import rho_of, time_left
+from themis_arbiter.core.settings import Settings
 
 
-class FifoPolicy(OrderPolicy):
+class FifoPolicy(JobOrderPolicy):
     """First come, first served, by the app's arrival, then the job's; what YARN's FIFO ordering policy does inside a queue.
 
     Here with backfill and on leases. As the order never changes, who once runs is renewed until it ends.
@@ -14,7 +15,7 @@ class FifoPolicy(OrderPolicy):
 
     order_by = "when its app arrived (ms)"
 
-    def key(self, market: Market, app: MarketApp, job: MarketJob) -> Key:
+    def key(self, settings: Settings, app: MarketApp, job: MarketJob) -> Key:
         """Arrivals."""
         return (app.arrival_ms, job.arrival_ms)
 
@@ -33,7 +34,7 @@ class LasPolicy(AppOrderPolicy):
         return (app.attained / app.weight,)
 
 
-class TiresiasPolicy(OrderPolicy):
+class TiresiasPolicy(JobOrderPolicy):
     """Tiresias (Gu et al., NSDI 2019), discretised two-dimensional LAS: two queues by GPUs x time, FIFO inside each.
 
     As in the paper per job, a job falls into the second queue once it has had the setting `first_queue_max`; inside a queue
@@ -44,9 +45,9 @@ class TiresiasPolicy(OrderPolicy):
 
     order_by = "queue by GPU time (0 or 1), then arrival"
 
-    def key(self, market: Market, app: MarketApp, job: MarketJob) -> Key:
+    def key(self, settings: Settings, app: MarketApp, job: MarketJob) -> Key:
         """Queue and arrival."""
-        return (float(job.attained >= market.settings.first_queue_max), job.arrival_ms)
+        return (float(job.attained >= settings.first_queue_max), job.arrival_ms)
 
 
 class SrtfPolicy(AppOrderPolicy):
