@@ -117,8 +117,9 @@ def test_a_candidate_whose_node_is_deleted_stands_down_and_stands_again(
 
 
 def test_an_unreachable_zookeeper_ends_the_lead_before_the_session_and_the_session_outlives_a_hiccup(
-    tmp_path: Path, enter: Callable[[Place, str], Candidate]
+    tmp_path: Path, enter: Callable[[Place, str], Candidate], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     with run_zookeeper(tmp_path) as zookeeper:
         server = zookeeper.servers[0].daemon
         candidate = enter(Place(hosts=zookeeper.hosts, chroot="/x", session_s=4.0), "only")
@@ -135,8 +136,10 @@ def test_an_unreachable_zookeeper_ends_the_lead_before_the_session_and_the_sessi
         eventually(lambda: candidate.reasons != [], 1.0, "it stands down")
         assert time.monotonic() - paused_s < 4.0
         assert "not confirmed" in candidate.reasons[0]
+        eventually(lambda: "this arbiter does not reach ZooKeeper" in caplog.text, 10.0, "the log says why")
         server.resume()
         eventually(lambda: candidate.acts, 15, "it leads again")
+    assert caplog.text.count("ZooKeeper is reached") == 2
 
 
 def test_a_server_that_dies_again_and_again_leaves_one_leader_and_no_ghosts(

@@ -82,6 +82,7 @@ class ZooKeeperElector:
         self._until_ms: Millis = 0
         self._reign: Reign | None = None
         self._problem = ""
+        self._is_reached = self._is_stopping = False
         self._session: Final = connect(place, on_state=self._on_state)
         self._thread = threading.Thread(target=self._run, name="themis-election", daemon=True)
 
@@ -92,6 +93,7 @@ class ZooKeeperElector:
 
     def stop(self) -> None:
         """Leave the election; its node goes with the session. A term has to be over before."""
+        self._is_stopping = True
         self._put(None)
         self._session.close()
         if self._thread.ident is not None:
@@ -222,7 +224,14 @@ class ZooKeeperElector:
             _log.error("cannot stand for election: ZooKeeper answers %s to who stands", problem)
 
     def _on_state(self, state: str) -> None:
-        if state == "CONNECTED":
+        is_reached = state == "CONNECTED"
+        if is_reached != self._is_reached and not self._is_stopping:
+            self._is_reached = is_reached
+            if is_reached:
+                _log.info("ZooKeeper is reached")
+            else:
+                _log.warning("this arbiter does not reach ZooKeeper; it goes on trying")
+        if is_reached:
             self._put(SessionUp(f"c-{self._session.session_id:x}-", int(self._session.granted_s * 1_000)))
         else:
             self._put(SessionGone() if state == "LOST" else SessionDown())
