@@ -120,7 +120,10 @@ class Live:
         self.address = str(self._start("serve").first_line()["grpc_address"])
 
     def bridge(self) -> None:
-        self._start("bridge", "--bridge-arbiter", self.address)
+        """One beside each ResourceManager."""
+        for number, folder in enumerate(self.yarn.gateway_dirs, 1):
+            name = "bridge" if number == 1 else f"bridge{number}"
+            self._start("bridge", "--bridge-arbiter", self.address, "--bridge-gateway-dir", str(folder), name=name)
 
     def ask(self, *arguments: str) -> dict[str, Any]:
         """What a listing verb of `themis` prints as JSON."""
@@ -152,8 +155,9 @@ class Live:
             return "\n".join(client.explain(name).lines)
 
     def counters(self) -> dict[str, Any]:
-        """What the plugin says of itself."""
-        address = read_gateway_file(self.gateway_dir)
+        """What the plugin says of itself, of two the active ResourceManager's."""
+        folders = self.yarn.gateway_dirs
+        address = read_gateway_file(folders[self.yarn.active_rm() if len(folders) > 1 else 0])
         parameters = GatewayParameters(address=address.host, port=address.port, auth_token=address.token)
         gateway = JavaGateway(gateway_parameters=parameters)
         try:
@@ -171,12 +175,13 @@ class Live:
                     found += [e for e in effects_of(step.effects_line) if e["job_id"] == job_id]
         return [(EndCause(e["cause"]), bool(e["was_due"])) for e in found]
 
-    def _start(self, verb: str, *arguments: str) -> Part:
+    def _start(self, verb: str, *arguments: str, name: str = "") -> Part:
         # The mark makes the cluster's watchdog end it, should we be killed.
         env = clean_environment({MARK_VARIABLE: self.yarn.mark})
         config = ["--config", str(self.run_dir / "themis.toml"), *arguments]
-        self.parts[verb] = Part(verb, config, env, self.run_dir / f"{verb}.log")
-        return self.parts[verb]
+        name = name or verb
+        self.parts[name] = Part(verb, config, env, self.run_dir / f"{name}.log")
+        return self.parts[name]
 
 
 def effects_of(line: str) -> list[dict[str, Any]]:

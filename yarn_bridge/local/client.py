@@ -23,6 +23,7 @@ DISTRIBUTED_SHELL: Final = "org.apache.hadoop.yarn.applications.distributedshell
 REST_TIMEOUT_S: Final = 10.0
 REST_ERROR_CHARS: Final = 500
 REST_HEADERS: Final = {"Accept": "application/json", "Content-Type": "application/json"}
+STANDBY_STATUS: Final = http.HTTPStatus.TEMPORARY_REDIRECT
 SUBMIT_TIMEOUT_S: Final = 90.0
 POLL_S: Final = 0.1
 CLIENT_HEAP: Final = "-Xmx128m"
@@ -60,13 +61,13 @@ class ShellJob:
 
 
 class YarnClient:
-    """REST and Java clients of one cluster. Safe to share among threads."""
+    """REST and Java clients of one cluster, with one ResourceManager or several. Safe to share among threads."""
 
     def __init__(
-        self, *, rm_web: str, conf_dir: Path, jars: HadoopJars, java: Path, env: Mapping[str, str], work_dir: Path
+        self, *, rm_webs: Sequence[str], conf_dir: Path, jars: HadoopJars, java: Path, env: Mapping[str, str], work_dir: Path
     ) -> None:
-        self.rm_web = rm_web.rstrip("/")
-        self._rm_netloc = urlsplit(self.rm_web).netloc
+        self.rm_webs = tuple(web.rstrip("/") for web in rm_webs)
+        self.rm_web = self.rm_webs[0]  # of several, the one that answered last
         self.conf_dir = conf_dir
         self.jars = jars
         self._java = java
@@ -156,15 +157,31 @@ class YarnClient:
             client.wait()
 
     def _request(self, method: str, path: str, body: Json | None) -> Json:
+        """The answer of the active ResourceManager; a standby's is to send the caller elsewhere."""
+        first = self.rm_web
+        left = [other for other in self.rm_webs if other != first]
+        web = first
+        while True:
+            try:
+                answer = self._call(web, method, path, body)
+            except YarnRestError as err:
+                if err.status not in (0, STANDBY_STATUS) or not left:
+                    raise
+                web = left.pop(0)
+            else:
+                self.rm_web = web
+                return answer
+
+    def _call(self, web: str, method: str, path: str, body: Json | None) -> Json:
         path = f"/ws/v1/cluster{path}"
-        url = f"{self.rm_web}{path}"
+        url = f"{web}{path}"
         data = None if body is None else json.dumps(body).encode()
-        connection = http.client.HTTPConnection(self._rm_netloc, timeout=REST_TIMEOUT_S)
+        connection = http.client.HTTPConnection(urlsplit(web).netloc, timeout=REST_TIMEOUT_S)
         try:
             connection.request(method, path, data, REST_HEADERS)
             answer = connection.getresponse()
             text = answer.read()
-            if answer.status >= http.HTTPStatus.BAD_REQUEST:
+            if answer.status >= http.HTTPStatus.MULTIPLE_CHOICES:
                 raise YarnRestError(url, answer.status, text.decode(errors="replace")[:REST_ERROR_CHARS])
             return dict(json.loads(text or b"{}"))
         except (OSError, http.client.HTTPException, ValueError) as err:

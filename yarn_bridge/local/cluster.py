@@ -1,4 +1,4 @@
-"""LocalYarn: one ResourceManager and several NodeManagers as processes of their own on the loopback network.
+"""LocalYarn: a ResourceManager (or two, with failover) and several NodeManagers as processes on the loopback network.
 
 Theory of operation. Every NodeManager has a loopback address of its own (127.0.1.K), so YARN sees several hosts
 and, by a table, several racks. NodeManagers listen on ports that the kernel draws; only the ResourceManager's
@@ -32,13 +32,16 @@ from yarn_bridge.local.jars import (
     LocalYarnError,
     Progress,
     fetch_jars,
+    fetch_set,
     find_java,
 )
+from yarn_bridge.local.pair import CLIENT_JARS, RM_NAMES, gateway_dirs, pair_site, rm_arguments
 from yarn_bridge.local.rmlog import ContainerRun, container_runs
 
 STOP_TIMEOUT_S: Final = 10.0
 NODES_GRACE_S: Final = 1.5  # an idle NodeManager needs half a second to end
 POLL_S: Final = 0.1
+STAMP_CHARS: Final = len("2026-01-01 00:00:00,000")
 PROGRESS_EVERY_S: Final = 2.0
 
 
@@ -70,8 +73,13 @@ class LocalYarn:
 
     @property
     def rm_log(self) -> Path:
-        """Log and audit log of the ResourceManager, over its restarts; UTC, milliseconds."""
+        """Log and audit log of the (first) ResourceManager, over its restarts; UTC, milliseconds."""
         return self.work_dir / "logs" / "rm.log"
+
+    @property
+    def gateway_dirs(self) -> tuple[Path, ...]:
+        """Where each ResourceManager's plugin puts its gateway.json while that one is active; empty without the plugin."""
+        return gateway_dirs(self.config.gateway_dir, len(self._rm_names))
 
     @property
     def client(self) -> YarnClient:
@@ -82,15 +90,27 @@ class LocalYarn:
 
     @property
     def rm(self) -> Daemon:
-        """The ResourceManager."""
+        """The ResourceManager; the first where there are two."""
         return self.daemon("rm")
+
+    def active_rm(self) -> int:
+        """Which of the ResourceManagers is active, from 0. Raises YarnRestError while none is."""
+        self.client.metrics()  # a standby does not answer this
+        return self.client.rm_webs.index(self.client.rm_web)
+
+    @property
+    def _rm_names(self) -> tuple[str, ...]:
+        return RM_NAMES if self.config.zookeeper else RM_NAMES[:1]
 
     def node(self, index: int) -> Daemon:
         """The NodeManager of node `index` (from 0)."""
         return self.daemon(f"nm{index + 1}")
 
     def daemon(self, name: str) -> Daemon:
-        """`rm`, or `nm1` for the first node, and so on; it can be killed, paused, resumed and started again."""
+        """`rm`, `rm2` where there are two, `nm1` for the first node, and so on.
+
+        It can be killed, paused, resumed and started again.
+        """
         try:
             return self._daemons[name]
         except KeyError:
@@ -106,9 +126,12 @@ class LocalYarn:
         return {name: resident_kb(pid) // 1024 for name, pid in self.pids.items()}
 
     def container_runs(self) -> list[ContainerRun]:
-        """Who ran where and when, by the ResourceManager's log."""
-        with self.rm_log.open(errors="replace") as lines:
-            return container_runs(lines)
+        """Who ran where and when, by the ResourceManagers' logs."""
+        lines: list[str] = []
+        for name in self._rm_names:
+            lines += self.daemon(name).log.read_text(errors="replace").splitlines()
+        # Each log begins its lines with the time; what does not is of no event.
+        return container_runs(sorted(lines, key=lambda line: line[:STAMP_CHARS]) if len(self._rm_names) > 1 else lines)
 
     def container_log(self, container_id: str, name: str = "stdout") -> str:
         """What a container wrote to `stdout` or `stderr`. Raises LocalYarnError where there is no such file."""
@@ -157,11 +180,11 @@ class LocalYarn:
             shutil.rmtree(self.work_dir, ignore_errors=True)
 
     def kill_rm(self) -> None:
-        """SIGKILL to the ResourceManager; NodeManagers and containers go on."""
-        self.rm.kill()
+        """SIGKILL to the ResourceManager, of two the active one; NodeManagers and containers go on."""
+        self.daemon(self._rm_names[self.active_rm() if len(self._rm_names) > 1 else 0]).kill()
 
     def restart_rm(self, *, kill: bool = True, timeout_s: float = 60.0) -> None:
-        """Ends the ResourceManager (SIGKILL, or SIGTERM when not `kill`) and starts it on the same ports and store.
+        """Ends the (first) ResourceManager (SIGKILL, or SIGTERM when not `kill`) and starts it on the same ports and store.
 
         Returns when its nodes are back. Raises as `start` does.
         """
@@ -198,6 +221,7 @@ class LocalYarn:
         """Addresses, folders and pids, ready for JSON."""
         return {
             "rm_web": self.client.rm_web,
+            "rm_webs": list(self.client.rm_webs),
             "conf_dir": str(self.conf_dir),
             "work_dir": str(self.work_dir),
             "gateway_dir": str(self.config.gateway_dir) if self.config.gateway_dir else None,
@@ -227,21 +251,27 @@ class LocalYarn:
         if gateway_dir is None and given.scheduler_class == THEMIS_SCHEDULER:
             gateway_dir = self.work_dir / "gateway"
         self.config = replace(given, gateway_dir=gateway_dir and gateway_dir.resolve(), work_dir=self.work_dir)
-        ports = draw_ports()
+        ports = [draw_ports()]
+        rm_jars = jars.classpath
+        if given.zookeeper:
+            ports.append(draw_ports(ports))
+            site = pair_site(ports, given.zookeeper) | dict(given.yarn_site)
+            self.config = replace(self.config, yarn_site=site)
+            rm_jars = f"{fetch_set(CLIENT_JARS, given.cache_dir, self._progress)}/*:{rm_jars}"
         classpath = client_jars.classpath
-        write_conf(self.conf_dir, self.config, ports=ports, state_dir=self.work_dir / "state", container_classpath=classpath)
+        write_conf(self.conf_dir, self.config, ports=ports[0], state_dir=self.work_dir / "state", container_classpath=classpath)
         env = _environment(java.parent.parent, self.conf_dir, self.mark)
         self._client = YarnClient(
-            rm_web=f"http://127.0.0.1:{ports.web}",
+            rm_webs=[f"http://127.0.0.1:{its.web}" for its in ports],
             conf_dir=self.conf_dir,
             jars=client_jars,
             java=java,
             env=env,
             work_dir=self.work_dir,
         )
-        self._build_daemons(java, env, jars.classpath)
+        self._build_daemons(java, env, jars.classpath, rm_jars)
 
-    def _build_daemons(self, java: Path, env: dict[str, str], jars: str) -> None:
+    def _build_daemons(self, java: Path, env: dict[str, str], jars: str, rm_jars: str) -> None:
         plugin = [str(jar.resolve()) for jar in self.config.plugin_jars]
         home = f"-Dhadoop.home.dir={self.work_dir}"
         logs = self.work_dir / "logs"
@@ -249,8 +279,11 @@ class LocalYarn:
         def command(heap_mb: int, classpath: list[str], main: str) -> list[str]:
             return [str(java), f"-Xmx{heap_mb}m", *JVM_FLAGS, home, "-cp", ":".join(classpath), main]
 
-        rm = command(self.config.rm_heap_mb, [str(self.conf_dir), *plugin, jars], RM_MAIN)
-        self._daemons = {"rm": Daemon("rm", rm, env, logs / "rm.log", self.work_dir)}
+        rm = command(self.config.rm_heap_mb, [str(self.conf_dir), *plugin, rm_jars], RM_MAIN)
+        folders = self.gateway_dirs or (None,) * len(self._rm_names)
+        for name, folder in zip(self._rm_names, folders, strict=True):
+            argv = [*rm, *rm_arguments(name, folder)] if self.config.zookeeper else rm
+            self._daemons[name] = Daemon(name, argv, env, logs / f"{name}.log", self.work_dir)
         for index in range(len(self.config.nodes)):
             name = f"nm{index + 1}"
             node_dir = self.work_dir / name
@@ -277,7 +310,7 @@ class LocalYarn:
         while self.pids and (passed_s := time.monotonic() - began) < STOP_TIMEOUT_S:
             pids = self.pids
             has_containers = bool(set(reaper.marked_pids(self.mark)) - set(pids.values()))
-            if passed_s > NODES_GRACE_S and "rm" not in pids and not has_containers:
+            if passed_s > NODES_GRACE_S and not set(self._rm_names) & set(pids) and not has_containers:
                 return
             time.sleep(POLL_S)
 
@@ -299,7 +332,7 @@ def attach(description: Mapping[str, Any]) -> YarnClient:
     """
     java_home, conf_dir = Path(description["java_home"]), Path(description["conf_dir"])
     return YarnClient(
-        rm_web=description["rm_web"],
+        rm_webs=description["rm_webs"],
         conf_dir=conf_dir,
         jars=HadoopJars(version=description["client_version"], lib_dir=Path(description["jars_dir"])),
         java=java_home / "bin" / "java",

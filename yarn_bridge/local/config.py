@@ -5,8 +5,8 @@ from __future__ import annotations
 import getpass
 import random
 import socket
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import astuple, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 from xml.sax.saxutils import escape
@@ -49,7 +49,8 @@ class LocalYarnConfig:
     """All of it with defaults. Node K (from 1) is named `127.0.<host_net>.<host_offset + K>`.
 
     `plugin_jars` go on the ResourceManager's classpath only. `yarn_site` and `capacity` are added
-    last and win over what the harness sets. `queues` maps a queue under root to its percentage.
+    last and win over what the harness sets. `queues` maps a queue under root to its percentage. With `zookeeper`
+    (HOST:PORT, or several with commas between) there are two ResourceManagers, with automatic failover (pair.py).
     """
 
     nodes: tuple[NodeSpec, ...] = DEFAULT_NODES
@@ -61,6 +62,7 @@ class LocalYarnConfig:
     scheduler_class: str = CAPACITY_SCHEDULER
     plugin_jars: tuple[Path, ...] = ()
     gateway_dir: Path | None = None
+    zookeeper: str = ""
     queues: Mapping[str, int] = field(default_factory=lambda: {"default": 100})
     yarn_site: Mapping[str, str] = field(default_factory=dict)
     capacity: Mapping[str, str] = field(default_factory=dict)
@@ -102,8 +104,9 @@ class RmPorts:
     web: int
 
 
-def draw_ports() -> RmPorts:
-    """Five ports that nobody listens on. Raises LocalYarnError when PORT_TRIES_MAX draws do not do."""
+def draw_ports(taken: Sequence[RmPorts] = ()) -> RmPorts:
+    """Five ports that nobody listens on, none of `taken`. Raises LocalYarnError when PORT_TRIES_MAX draws do not do."""
+    used = {port for others in taken for port in astuple(others)}
     chance = random.SystemRandom()  # not seeded: clusters that start together must draw apart
     free: list[int] = []
     for _ in range(PORT_TRIES_MAX):
@@ -113,7 +116,7 @@ def draw_ports() -> RmPorts:
                 probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
-        if port not in free:
+        if port not in free and port not in used:
             free.append(port)
         if len(free) == 5:
             return RmPorts(client=free[0], scheduler=free[1], tracker=free[2], admin=free[3], web=free[4])

@@ -2,23 +2,33 @@
 
 import subprocess
 import sys
+import threading
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import astuple
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
+from typing import ClassVar
 from xml.etree import ElementTree as ET
 
 import pytest
 
 from yarn_bridge.local import (
+    HadoopJars,
     JarFetchError,
     LocalYarnConfig,
     LocalYarnError,
     MissingToolError,
     NodeSpec,
+    YarnClient,
+    YarnRestError,
     container_runs,
     fetch_jars,
 )
 from yarn_bridge.local import jars as jars_module
 from yarn_bridge.local.config import RmPorts, draw_ports, node_arguments, write_conf
+from yarn_bridge.local.pair import gateway_dirs, pair_site, rm_arguments
 from yarn_bridge.local.reaper import MARK_VARIABLE, end_marked, marked_pids
 
 PORTS = RmPorts(client=1, scheduler=2, tracker=3, admin=4, web=5)
@@ -124,8 +134,70 @@ def test_conf_declares_gpus_racks_and_what_the_caller_adds(tmp_path: Path) -> No
 
 
 def test_ports_are_drawn_apart() -> None:
-    ports = draw_ports()
-    assert len({ports.client, ports.scheduler, ports.tracker, ports.admin, ports.web}) == 5
+    first = draw_ports()
+    assert len({*astuple(first), *astuple(draw_ports([first]))}) == 10
+
+
+def test_two_resource_managers_differ_in_ports_name_and_gateway(tmp_path: Path) -> None:
+    second = RmPorts(client=11, scheduler=12, tracker=13, admin=14, web=15)
+    site = pair_site([PORTS, second], "zk:1,zk:2")
+    assert site["yarn.resourcemanager.ha.rm-ids"] == "rm,rm2"
+    assert site["hadoop.zk.address"] == "zk:1,zk:2"
+    addresses = [value for key, value in site.items() if ".rm" in key.removeprefix("yarn.resourcemanager") and ":" in value]
+    assert sorted(int(value.partition(":")[2]) for value in addresses) == [1, 2, 3, 4, 5, 11, 12, 13, 14, 15]
+    folders = gateway_dirs(tmp_path / "gateway", 2)
+    assert folders == (tmp_path / "gateway", tmp_path / "gateway2")
+    assert gateway_dirs(None, 2) == ()
+    assert rm_arguments("rm2", folders[1])[1::2] == ["yarn.resourcemanager.ha.id=rm2", f"themis.gateway.dir={folders[1]}"]
+
+
+class Web(BaseHTTPRequestHandler):
+    """A ResourceManager's: a standby sends the caller elsewhere."""
+
+    status: ClassVar[int]
+
+    def do_GET(self) -> None:
+        body = b'{"clusterMetrics": {"activeNodes": 3}}' if self.status == 200 else b"This is standby RM."
+        self.send_response(self.status)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_request(self, code: int | str = "-", size: int | str = "-") -> None:
+        """Nothing."""
+
+
+@contextmanager
+def web(status: int) -> Iterator[str]:
+    server = HTTPServer(("127.0.0.1", 0), type("Its", (Web,), {"status": status}))
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def client_of(tmp_path: Path, *webs: str) -> YarnClient:
+    jars = HadoopJars(version="3.2.0", lib_dir=tmp_path)
+    return YarnClient(rm_webs=webs, conf_dir=tmp_path, jars=jars, java=tmp_path, env={}, work_dir=tmp_path)
+
+
+def test_a_client_finds_the_active_resource_manager_past_dead_ones_and_standbys(tmp_path: Path) -> None:
+    with web(200) as active, web(307) as standby, web(404) as refusing:
+        with web(200) as gone:
+            pass
+        client = client_of(tmp_path, gone, standby, active)
+        assert client.metrics() == {"activeNodes": 3}
+        assert client.rm_web == active
+        with pytest.raises(YarnRestError) as standing_by:
+            client_of(tmp_path, gone, standby).metrics()
+        assert standing_by.value.status == 307
+        with pytest.raises(YarnRestError) as refused:  # an error of the active one is its answer
+            client_of(tmp_path, refusing, active).metrics()
+        assert refused.value.status == 404
 
 
 def test_queues_must_add_up() -> None:
