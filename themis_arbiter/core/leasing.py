@@ -21,7 +21,6 @@ from themis_arbiter.core.types import GrantId, JobId, LeaseId, Millis, NodeName,
 OLD_EPOCH: Final = "OLD_EPOCH"  # why the gate refuses an update for good
 RESYNC_MS_MIN: Final = 1_000  # between two full sets that answer refusals
 STORE_RETRY_MS: Final = 1_000
-STORED_WHEN_NEW: Final = (LeaseState.GRANTED, LeaseState.WAITING)  # see `state.as_stored`
 IN_FORCE: Final = (LeaseState.GRANTED, LeaseState.ACTIVE, LeaseState.DRAINING)  # the GPU is the lease's own, and told of
 NEVER_TOLD: Final = 1 << 62  # a drain that the gate has not been told of yet
 
@@ -231,6 +230,7 @@ def _after_commit(
     drains: tuple[tuple[LeaseId, Millis], ...],
     withdrawals: tuple[LeaseId, ...],
 ) -> None:
+    """Tell the gate what is stored by now; new leases are stored as granted or waiting (`state.as_stored`) and are so now."""
     if withdrawals:
         seq = state.rm_seq()
         if seq is not None and state.rm is not None:
@@ -244,20 +244,16 @@ def _after_commit(
             by_deadline.setdefault(deadline_ms, []).append(lease_id)
     for deadline_ms, ids in sorted(by_deadline.items()):
         _tell_drain(state, tuple(ids), deadline_ms)
-    new = [x for x in puts if x.state in STORED_WHEN_NEW and _is_pending(state, x.lease_id)]
-    if not new:
+    granted, waiting = LeaseState.GRANTED, LeaseState.WAITING
+    pending = state.ledger.pending([x.lease_id for x in puts if x.state is granted or x.state is waiting])
+    if not pending:
         return
     state.is_still = False
-    state.move(ids_of(x for x in new if x.state is LeaseState.WAITING), LeaseInput.PERSISTED_AS_NEXT)
-    free = [x for x in new if x.state is LeaseState.GRANTED]
+    state.move([x.lease_id for x in puts if x.state is waiting and x.lease_id in pending], LeaseInput.PERSISTED_AS_NEXT)
+    free = [x for x in puts if x.state is granted and x.lease_id in pending]
     state.persisted.update(ids_of(free))
     for job_id, grant_id in dict.fromkeys([(x.job_id, x.grant_id) for x in free]):
         grant_if_whole(state, job_id, grant_id)
-
-
-def _is_pending(state: State, lease_id: LeaseId) -> bool:
-    lease = state.ledger.get(lease_id)
-    return lease is not None and lease.state is LeaseState.PENDING
 
 
 def grant_if_whole(state: State, job_id: JobId, grant_id: GrantId) -> None:

@@ -5,7 +5,7 @@ The same mostly happens to many leases at once, all that end at one grid end or 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from themis_arbiter.core.effects import LeaseMoved
@@ -106,6 +106,11 @@ class Ledger:
     def free_count(self, gpus: int) -> int:
         """Of `gpus` GPUs, those that have no lease, or a draining one that nobody waits for."""
         return gpus - len(self._current) + sum(self._leases[i].gpu not in self._next for i in self._draining)
+
+    def pending(self, lease_ids: Iterable[LeaseId]) -> set[LeaseId]:
+        """Those of the leases that are live and yet to be stored."""
+        known = [x for i in lease_ids if (x := self._leases.get(i)) is not None]
+        return {x.lease_id for x in known if x.state is LeaseState.PENDING}
 
     def story(self, lease_id: LeaseId) -> tuple[Step, ...]:
         """What has happened to a live lease so far."""

@@ -41,10 +41,11 @@ def time_left(market: Market, app: MarketApp, allocation: Allocation) -> float:
 
 def time_left_unserved(market: Market, app: MarketApp) -> float:
     """The same where it gets nothing now: one lease later on one gang (finite, so that products and orders exist)."""
-    gangs = [(job_speed(market, j, j.gang, market.supply.topology.best_locality(j.gang)), j) for j in app.jobs]
-    speed = max(s for s, _ in gangs)
-    restart = max((j.restart_ms for _, j in gangs if j.has_run), default=0)
-    lost = sum(j.lost for _, j in gangs)
+    best = market.supply.topology.best_locality
+    alike = {(j.model, j.gang): j for j in app.jobs}
+    speed = max([job_speed(market, j, j.gang, best(j.gang)) for j in alike.values()])
+    restart = max([j.restart_ms for j in app.jobs if j.has_run], default=0)
+    lost = sum([j.lost for j in app.jobs])
     return market.settings.lease_ms + restart + (app.remaining + lost) / speed
 
 

@@ -298,7 +298,8 @@ class State:
 
     def work_of(self, job: Job) -> GpuMillis:
         """A job's serial work as now believed."""
-        return job.work(guessed_work(job, self.settings.lease_ms))
+        is_declared = job.report.work is not None or job.declared_later is not None
+        return job.work(0.0 if is_declared else guessed_work(job, self.settings.lease_ms))
 
     def redeclare(self, app_id: AppId) -> None:
         """Let the fluid share know where the app's work or parallelism is another than it was told."""
