@@ -15,6 +15,7 @@ from tests.support.zookeeper_server import run_zookeeper
 from themis_arbiter.core.lease import LeaseState
 from yarn_bridge.gateway import GatewayError, read_gateway_file
 from yarn_bridge.local import HadoopJars, LocalYarnConfig, NodeSpec, ShellJob, YarnRestError
+from yarn_bridge.local.pair import RM_NAMES
 from yarn_bridge.local.reaper import marked_pids
 
 pytest_plugins = ["tests.support.yarn"]
@@ -64,12 +65,12 @@ def command_of(pid: int) -> str:
         return ""
 
 
-def start_id(system: Live) -> str:
-    """Of the activation that has all leases and all containers; "" while none has."""
+def start_id(system: Live, containers: int = RUNNING) -> str:
+    """Of the activation that has all leases and so many containers; "" while none has."""
     try:
         said = system.counters()
         folder = system.yarn.gateway_dirs[system.yarn.active_rm()]
-        is_back = (said["mode"], said["leases"], said["gpus_counted"]) == ("LEASES", RUNNING, RUNNING)
+        is_back = (said["mode"], said["leases"], said["gpus_counted"]) == ("LEASES", RUNNING, containers)
         return read_gateway_file(folder).start_id if is_back else ""
     except (GatewayError, YarnRestError, Py4JError):
         return ""
@@ -119,3 +120,25 @@ def test_a_killed_resource_manager_whose_standby_takes_over(hadoop_jars: HadoopJ
             was = system.yarn.active_rm()
             survive(system, system.yarn.kill_rm)
             assert system.yarn.active_rm() == 1 - was
+
+
+@pytest.mark.zookeeper
+def test_a_frozen_resource_manager_wakes_when_its_standby_has_taken_over(hadoop_jars: HadoopJars, tmp_path: Path) -> None:
+    with run_zookeeper(tmp_path) as zookeeper:
+        config = LocalYarnConfig(nodes=CONFIG.nodes, host_net=18, zookeeper=zookeeper.hosts)
+        with live(tmp_path, config, recovery_grace=f"{GRACE_S} s") as system:
+            was = system.yarn.active_rm()
+            frozen = system.yarn.daemon(RM_NAMES[was])
+
+            def freeze() -> None:
+                frozen.pause()
+                # Nodes hang on the frozen one until it wakes: the other's gate has the leases, and no containers yet.
+                until(lambda: start_id(system, containers=0) != "", "the standby has taken over", BACK_S)
+                assert system.yarn.active_rm() != was
+                frozen.resume()
+
+            survive(system, freeze)
+            assert system.yarn.active_rm() == 1 - was
+            until(
+                lambda: not (system.yarn.gateway_dirs[was] / "gateway.json").exists(), "who was frozen has closed its gateway"
+            )
