@@ -22,7 +22,7 @@ from themis_arbiter.core.kinds import on_lease_end, take_up, tell_impossible
 from themis_arbiter.core.leasing import hear_drains, lose_node, settle
 from themis_arbiter.core.owners import owners_of
 from themis_arbiter.core.state import ENDED_APPS_KEPT_MAX, State
-from themis_arbiter.core.types import AppId, JobId, Millis, NodeName, OnLeaseEnd
+from themis_arbiter.core.types import AppId, JobId, Millis, NodeName, OnLeaseEnd, ordinal_of
 from themis_arbiter.core.workload import App, Job
 
 
@@ -82,7 +82,7 @@ def _take_nodes(state: State, event: RmReported) -> None:
             state.nodes[node.node] = node
         state.absent.pop(node.node, None)
     if event.is_full:
-        _miss_nodes(state, {n.node for n in event.nodes})
+        _miss_nodes(state, {n.node for n in event.nodes if not n.is_lost}, before.keys())
     if {n: _shape(r) for n, r in before.items()} != {n: _shape(r) for n, r in state.nodes.items()}:
         state.rebuild_topology()
         state.want_round()
@@ -91,9 +91,15 @@ def _take_nodes(state: State, event: RmReported) -> None:
     _drain_vanished_gpus(state)
 
 
-def _miss_nodes(state: State, named: set[NodeName]) -> None:
-    """A full report without a node that has leases: it gets some time to register again, but nothing new."""
+def _miss_nodes(state: State, named: set[NodeName], before: Collection[NodeName]) -> None:
+    """A full report without a node that has leases: it gets some time to register again, but nothing new.
+
+    So does one that a new leader has inherited leases on and that was never in a report, or only as lost: what is broken by its
+    loss can only be told when the jobs are known too.
+    """
     leased = {x.node_of_gpu for x in state.ledger}
+    for name in sorted(leased - named - set(before)):
+        state.nodes[name] = _known_by_leases(state, name)
     for name in [n for n in state.nodes if n not in named]:
         if name in leased:
             state.nodes[name] = replace(state.nodes[name], is_schedulable=False)
@@ -101,6 +107,12 @@ def _miss_nodes(state: State, named: set[NodeName]) -> None:
             state.wake_at(Timer.ABSENT, state.absent[name])
         else:
             del state.nodes[name]
+
+
+def _known_by_leases(state: State, name: NodeName) -> NodeReport:
+    """What a new leader can say of a node that it has inherited leases on and that nobody has reported."""
+    gpus = 1 + max(ordinal_of(x.gpu) for x in state.ledger if x.node_of_gpu == name)
+    return NodeReport(node=name, rack="", gpus=gpus, memory_free_mb=0, vcores_free=0, is_schedulable=False)
 
 
 def _shape(node: NodeReport) -> tuple[object, ...]:

@@ -3,6 +3,7 @@
     PENDING --PERSISTED--> WAITING   (its GPU is still under another lease: a `next` lease)
     PENDING --PERSISTED--> GRANTED   (the gate may let a container in)
     WAITING --GPU_FREED--> PENDING again (now as `current`; persisted as such, then GRANTED)
+    PENDING --GPU_FREED--> PENDING   (likewise, where the store has not taken the promise yet)
     GRANTED --USE_SEEN--> ACTIVE --RENEWED--> ACTIVE with a later end
     GRANTED | ACTIVE --DRAIN_REQUESTED--> DRAINING --RELEASE_CONFIRMED--> ENDED
     any --LOST | CANCELLED--> ENDED  (the node is gone; nobody was ever told)
@@ -83,6 +84,7 @@ TRANSITIONS: Final[dict[tuple[LeaseState, LeaseInput], LeaseState]] = {
     (_S.PENDING, _I.PERSISTED): _S.GRANTED,
     (_S.PENDING, _I.PERSISTED_AS_NEXT): _S.WAITING,
     (_S.WAITING, _I.GPU_FREED): _S.PENDING,
+    (_S.PENDING, _I.GPU_FREED): _S.PENDING,
     (_S.GRANTED, _I.USE_SEEN): _S.ACTIVE,
     (_S.GRANTED, _I.RENEWED): _S.GRANTED,
     (_S.ACTIVE, _I.RENEWED): _S.ACTIVE,

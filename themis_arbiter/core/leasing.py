@@ -249,7 +249,9 @@ def _after_commit(
     if not pending:
         return
     state.is_still = False
-    state.move([x.lease_id for x in puts if x.state is waiting and x.lease_id in pending], LeaseInput.PERSISTED_AS_NEXT)
+    # One whose GPU was free before its promise was stored is no next lease any more: a later write makes it the current one.
+    promised = [x.lease_id for x in puts if x.state is waiting and x.lease_id in pending and state.ledger.is_next(x)]
+    state.move(promised, LeaseInput.PERSISTED_AS_NEXT)
     free = [x for x in puts if x.state is granted and x.lease_id in pending]
     state.persisted.update(ids_of(free))
     for job_id, grant_id in dict.fromkeys([(x.job_id, x.grant_id) for x in free]):

@@ -55,3 +55,8 @@ def gpu_id(node: NodeName, ordinal: int) -> GpuId:
 def node_of(gpu: GpuId) -> NodeName:
     """The node that a GPU is or was on: asked of every lease, in every step that looks at it."""
     return gpu.rsplit(":", 1)[0]
+
+
+def ordinal_of(gpu: GpuId) -> int:
+    """Which of its node's GPUs it is."""
+    return int(gpu.rsplit(":", 1)[1])

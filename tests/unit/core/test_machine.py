@@ -20,6 +20,7 @@ from themis_arbiter.core.effects import (
 from themis_arbiter.core.events import (
     EpochAcquired,
     LeasesPersisted,
+    NodeReport,
     RmAttached,
     RmDetached,
     RmReported,
@@ -58,6 +59,26 @@ def test_a_grant_waits_for_the_store_and_a_refused_write_is_tried_again() -> Non
     assert isinstance(grant, GrantGpus)
     assert [x.gpu for x in grant.leases] == ["n0:0", "n0:1"]
     assert bench.states() == {"a": ["granted", "granted"]}
+
+
+def test_a_gpu_that_is_free_before_its_promise_is_stored_is_granted_when_both_are() -> None:
+    bench = Bench().up(job("a", 8))
+    bench.wake(500, Timer.ROUND)
+    running(bench, "a")
+    bench.report(1_000, job("a", 0, finished=True), job("b", 1, at=1_000))
+    bench.wake(1_500, Timer.TIDY)
+    bench.is_store_held = True
+    (promise,) = [e for e in bench.wake(2_000, Timer.ROUND) if isinstance(e, PersistLeases)]
+    assert bench.states()["b"] == ["pending"]
+    gone = tuple(container(k, "a", "n0" if k < 4 else "n1", ended=True) for k in range(8))
+    bench.report(2_500, containers=gone, seq=9)
+    assert bench.states() == {"b": ["pending"]}
+    effects = bench.at(3_000, LeasesPersisted(at_ms=3_000, batch_no=promise.batch.batch_no))
+    assert bench.states() == {"b": ["pending"]}
+    (handed_on,) = [e for e in effects if isinstance(e, PersistLeases)]
+    assert [x.state for x in handed_on.batch.puts] == [LeaseState.GRANTED]
+    assert of_type(bench.at(3_010, LeasesPersisted(at_ms=3_010, batch_no=handed_on.batch.batch_no)), GrantGpus)
+    assert bench.states() == {"b": ["granted"]}
 
 
 def test_a_storm_of_arrivals_makes_one_round_one_debounce_after_the_first() -> None:
@@ -215,6 +236,47 @@ def test_a_node_that_does_not_come_back_after_a_restart_is_lost_in_the_end() -> 
     bench.at(3_100, RmReported(at_ms=3_100, start_id="s2", is_full=True, nodes=NODES[:1], jobs=(job("a", 4),)))
     bench.wake(8_100, Timer.ABSENT)
     assert {x.node_of_gpu for x in bench.arbiter.state.ledger} == {"n0"}
+
+
+def new_leader_of_a_gang_over_both_nodes(*nodes: NodeReport) -> Bench:
+    before = Bench().up(job("a", 8, gang=8), job("b", 1, at=1))
+    before.wake(500, Timer.ROUND)
+    running(before, "a")
+    bench = Bench()
+    bench.at(
+        2_000, EpochAcquired(at_ms=2_000, epoch=2, leases=tuple(before.arbiter.state.ledger), last_serial=8, start_id="s1")
+    )
+    bench.at(2_000, RmAttached(at_ms=2_000, start_id="s1"))
+    jobs = (job("a", 4, gang=8), job("b", 1, at=1))
+    found = tuple(container(k, "a", "n0") for k in range(4))
+    bench.at(2_100, RmReported(at_ms=2_100, start_id="s1", is_full=True, nodes=nodes, jobs=jobs, containers=found))
+    return bench
+
+
+def test_leases_that_a_new_leader_inherits_on_a_node_that_nobody_knows_end_after_the_grace() -> None:
+    bench = new_leader_of_a_gang_over_both_nodes(NODES[0])
+    bench.wake(2_600, Timer.ROUND)  # which has to know where the gang runs
+    assert bench.states()["a"] == ["active"] * 8
+    bench.wake(7_100, Timer.ABSENT)
+    assert {x.node_of_gpu for x in bench.arbiter.state.ledger} == {"n0"}
+    assert bench.arbiter.state.topology.gpu_count == 4
+
+
+def test_a_node_that_a_new_leader_hears_of_late_is_what_it_says_then() -> None:
+    bench = new_leader_of_a_gang_over_both_nodes(NODES[0])
+    found = tuple(container(k, "a", "n1") for k in range(4, 8))
+    bench.at(3_000, RmReported(at_ms=3_000, start_id="s1", nodes=NODES[1:], containers=found))
+    bench.wake(7_100, Timer.ABSENT)
+    assert bench.states()["a"] == ["active"] * 8
+    assert bench.arbiter.state.nodes["n1"] == NODES[1]
+
+
+def test_leases_that_a_new_leader_inherits_on_a_node_that_is_said_to_be_lost_end_with_what_is_left_of_the_gang() -> None:
+    bench = new_leader_of_a_gang_over_both_nodes(NODES[0], replace(NODES[1], is_lost=True))
+    bench.wake(2_600, Timer.ROUND)
+    bench.wake(7_100, Timer.ABSENT)
+    assert {x.node_of_gpu for x in bench.arbiter.state.ledger} == {"n0"}
+    assert {x.state for x in bench.arbiter.state.ledger} == {LeaseState.DRAINING}
 
 
 def test_a_refused_update_is_answered_with_the_full_set() -> None:
