@@ -1,12 +1,14 @@
 """Virtual time: what is to happen when, and one that waits while the rest of the world goes on."""
 
 import heapq
+from collections import deque
 from collections.abc import Callable
 from itertools import count
 from typing import Final, Protocol
 
 from themis_arbiter.core.types import Millis
 
+RESEND_MS: Final[Millis] = 100
 EVENTS_MAX: Final = 400_000  # of one schedule: more means that nothing gets on
 
 
@@ -71,3 +73,26 @@ class Schedule:
             heapq.heappop(self._heap)[2]()
         self.after_each()
         return True
+
+
+class Pipe:
+    """One way of a connection: what is put in comes out in order, late, and not before `is_clear`, as in TCP."""
+
+    def __init__(self, schedule: Schedule, delay_ms: Callable[[], Millis], is_clear: Callable[[], bool]) -> None:
+        self._schedule, self._delay_ms, self._is_clear = schedule, delay_ms, is_clear
+        self._under_way: deque[Callable[[], None]] = deque()
+        self._last_ms: Millis = 0
+
+    def put(self, arrive: Callable[[], None], at_least_ms: Millis = 0) -> None:
+        """Send it; `at_least_ms` is the earliest time at which it may come out."""
+        self._under_way.append(arrive)
+        self._last_ms = max(self._last_ms, self._schedule.now_ms + self._delay_ms(), at_least_ms)
+        self._schedule.after(self._last_ms - self._schedule.now_ms, self._come_out)
+
+    def _come_out(self) -> None:
+        if not self._under_way:
+            return
+        if self._is_clear():
+            self._under_way.popleft()()
+        else:
+            self._schedule.after(RESEND_MS, self._come_out)

@@ -15,7 +15,7 @@ from kazoo.exceptions import ConnectionLoss, SessionExpiredError
 from kazoo.protocol.serialization import Connect
 from kazoo.security import OPEN_ACL_UNSAFE
 
-from tests.simulation.faults.schedule import Schedule
+from tests.simulation.faults.schedule import Pipe, Schedule
 from tests.simulation.faults.zookeeper import Change, Check, Create, Delete, SimZooKeeper, Write
 from themis_arbiter.core.types import Millis
 
@@ -106,9 +106,16 @@ class SimClient:
         self._waiting: list[tuple[Callable[[int], Any], bool, Result]] = []  # to be sent when connected
         self._under_way: dict[Result, None] = {}
         self._connection_no = 0
-        self._last_out_ms = self._last_in_ms = 0
+        self._silent_since_ms: Millis = 0
+        self._lay_pipes()
 
     # -- the connection
+
+    def _lay_pipes(self) -> None:
+        """A new connection; what is in the old one's pipes may still come out of them."""
+        servers, wire = self._servers, self.wire
+        self._out = Pipe(self._schedule, wire.delay_ms, lambda: wire.goes_out and servers.has_quorum)
+        self._in = Pipe(self._schedule, wire.delay_ms, lambda: wire.comes_in)
 
     def add_listener(self, listener: Callable[[str], None]) -> None:
         """Tell states to it."""
@@ -171,7 +178,9 @@ class SimClient:
             self._tell(LOST)
             known = 0
         self._connection._invoke(0.0, Connect(0, 0, self._granted, known, b"", False))
+        self._lay_pipes()
         self.connected = True
+        self._silent_since_ms = self._schedule.now_ms
         self._connection_no += 1
         if not known:
             self.client_id = (self._servers.begin(self._granted, lambda: False), b"")
@@ -190,12 +199,16 @@ class SimClient:
     def _deliver(self, do: Callable[[], None]) -> None:
         self.wire.deliver(do)
 
-    def look(self) -> None:
-        """What kazoo's own thread would notice: a session that is over, a connection on which nothing comes any more."""
-        if self.connected and self.wire.is_running() and self.client_id is not None:
-            is_over = self.client_id[0] not in self._servers.sessions and self._is_reached()
-            if is_over or not self._is_reached():
+    def look(self, patience_ms: Millis) -> None:
+        """What kazoo's own thread would notice: a session that is over, a connection on which nothing came for so long."""
+        if not self.connected or not self.wire.is_running() or self.client_id is None:
+            return
+        if self._is_reached():
+            self._silent_since_ms = self._schedule.now_ms
+            if self.client_id[0] not in self._servers.sessions:
                 self.cut()
+        elif self._schedule.now_ms - self._silent_since_ms >= patience_ms:
+            self.cut()
 
     # -- requests
 
@@ -211,14 +224,12 @@ class SimClient:
 
     def _send(self, request: Callable[[int], Any], is_change: bool, result: Result) -> None:
         self._under_way[result] = None
-        at_ms = max(self._last_out_ms, self._schedule.now_ms + self.wire.delay_ms())
-        self._last_out_ms = at_ms
         connection_no = self._connection_no
-        self._schedule.after(at_ms - self._schedule.now_ms, lambda: self._arrive(request, is_change, result, connection_no))
+        self._out.put(lambda: self._arrive(request, is_change, result, connection_no))
 
     def _arrive(self, request: Callable[[int], Any], is_change: bool, result: Result, connection_no: int) -> None:
-        """The servers have it, unless the way is cut. What was sent before a connection broke may still arrive after."""
-        if not (self.wire.goes_out and self._servers.has_quorum) or self.client_id is None:
+        """The servers have it. What was sent before a connection broke may still arrive after."""
+        if self.client_id is None:
             return
         if is_change and self.wire.lose_request:
             self.wire.lose_request = False
@@ -234,12 +245,11 @@ class SimClient:
             self.wire.lose_answer = False
             self.cut()
             return
-        at_ms = max(self._last_in_ms, self._schedule.now_ms + self.wire.delay_ms())
-        self._last_in_ms = at_ms
-        self._schedule.after(at_ms - self._schedule.now_ms, lambda: self._answer(result, value, error, connection_no))
+        if connection_no == self._connection_no:
+            self._in.put(lambda: self._answer(result, value, error, connection_no))
 
     def _answer(self, result: Result, value: Any, error: Exception | None, connection_no: int) -> None:
-        if connection_no != self._connection_no or not self.wire.comes_in or not self.connected:
+        if connection_no != self._connection_no or not self.connected:
             return
         self._under_way.pop(result, None)
         self._deliver(lambda: result.settle(value, error))
@@ -251,10 +261,10 @@ class SimClient:
 
         def fire(path: str) -> None:
             def come() -> None:
-                if connection_no == self._connection_no and self._hears():
+                if connection_no == self._connection_no:
                     self._deliver(lambda: watch(path))
 
-            self._schedule.after(self.wire.delay_ms(), come)
+            self._in.put(come)
 
         return fire
 
