@@ -277,6 +277,9 @@ def grant_if_whole(state: State, job_id: JobId, grant_id: GrantId) -> None:
     seq = state.rm_seq()
     if seq is not None and state.rm is not None:
         state.emit(GrantGpus(epoch=state.epoch, start_id=state.rm.start_id, seq=seq, leases=tuple(granted)))
+    late = [x for x in granted if x.end_ms < state.next_end()]
+    if late:  # the store took so long that their ends are past, or the round for them is
+        state.persist(puts=state.move(ids_of(late), LeaseInput.RENEWED, Cause.RECOVERY, state.next_end()))
     if job is not None:
         due = state.now_ms + state.show_ms(job_id)
         state.gang_deadlines[job_id] = min(due, state.gang_deadlines.get(job_id, due))

@@ -8,7 +8,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Final
 
@@ -72,7 +72,8 @@ def run_here(seeds: Sequence[int]) -> Iterator[Outcome]:
 
 def to_line(outcome: Outcome) -> str:
     """As a line of JSON."""
-    plain = asdict(outcome)
+    plain = {f.name: getattr(outcome, f.name) for f in fields(outcome)}
+    plain["broken"] = [asdict(one) for one in outcome.broken]
     plain["fired"] = [[kind, deed, count] for (kind, deed), count in sorted(outcome.fired.items())]
     return json.dumps(plain)
 

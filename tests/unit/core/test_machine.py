@@ -81,6 +81,19 @@ def test_a_gpu_that_is_free_before_its_promise_is_stored_is_granted_when_both_ar
     assert bench.states() == {"b": ["granted"]}
 
 
+def test_a_grant_that_the_store_took_only_after_the_round_for_its_end_goes_on_to_the_next_end() -> None:
+    bench = Bench().up(job("a", 2))
+    bench.is_store_held = True
+    (persist,) = [e for e in bench.wake(500, Timer.ROUND) if isinstance(e, PersistLeases)]
+    bench.wake(17_000, Timer.GRID)
+    effects = bench.at(18_000, LeasesPersisted(at_ms=18_000, batch_no=persist.batch.batch_no))
+    (renewal,) = [e for e in effects if isinstance(e, PersistLeases)]
+    assert {x.end_ms for x in persist.batch.puts} == {20_000}
+    assert {x.end_ms for x in renewal.batch.puts} == {x.end_ms for x in bench.arbiter.state.ledger} == {40_000}
+    bench.at(18_010, LeasesPersisted(at_ms=18_010, batch_no=renewal.batch.batch_no))
+    assert bench.states() == {"a": ["granted", "granted"]}
+
+
 def test_a_storm_of_arrivals_makes_one_round_one_debounce_after_the_first() -> None:
     bench = Bench().up()
     wakes = [
