@@ -80,6 +80,8 @@ def on_grid(state: State) -> None:
                 _hold(state, ends_at=end)
                 recall.watch(state)
     set_grid_timer(state)
+    if state.rm is not None and not is_heard(state):  # but will be in a moment: the round is late then, not lost
+        state.wake_at(Timer.GRID, state.now_ms + state.settings.debounce_ms)
 
 
 def is_heard(state: State) -> bool:

@@ -15,21 +15,7 @@ TOGETHER_MS: Final[Millis] = 4_000
 
 DEEDS: Final = ("epoch", "load", "persist", "sync", "grant", "drain", "withdraw")
 # Where the deed that a fault waits for does not come, it mostly finds a `persist`.
-DEEDS_DRAWN: Final = (
-    "epoch",
-    "epoch",
-    "load",
-    "load",
-    "sync",
-    "sync",
-    "grant",
-    "grant",
-    "drain",
-    "drain",
-    "withdraw",
-    "withdraw",
-    "persist",
-)
+DEEDS_DRAWN: Final = tuple(deed for deed in DEEDS if deed != "persist")
 AT_START: Final = ("epoch", "load", "sync")  # of a term: there are few later ones
 FAULTS: Final = (
     "crash",  # the arbiter's process dies and comes back
@@ -134,7 +120,7 @@ def _draw_job(chance: random.Random, k: int, nodes: tuple[SimNode, ...]) -> SimJ
 
 def _draw_faults(chance: random.Random) -> tuple[Fault, ...]:
     faults: list[Fault] = []
-    for k in range(chance.choice((1, 2, 2, 3, 3, 4))):
+    for k in range(chance.choice((1, 2, 3, 3, 4, 4))):
         deed = chance.choice(DEEDS_DRAWN)
         follows = k > 0 and chance.random() < 0.6
         if follows:

@@ -94,6 +94,22 @@ def test_a_grant_that_the_store_took_only_after_the_round_for_its_end_goes_on_to
     assert bench.states() == {"a": ["granted", "granted"]}
 
 
+def test_a_grid_round_that_comes_before_the_first_report_is_held_after_it() -> None:
+    before = Bench().up(job("a", 8))
+    before.wake(500, Timer.ROUND)
+    running(before, "a")
+    bench = Bench()
+    bench.at(
+        16_900, EpochAcquired(at_ms=16_900, epoch=2, leases=tuple(before.arbiter.state.ledger), last_serial=8, start_id="s1")
+    )
+    bench.at(16_950, RmAttached(at_ms=16_950, start_id="s1"))
+    assert not of_type(bench.wake(17_000, Timer.GRID), RoundClosed)
+    found = tuple(container(k, "a", "n0" if k < 4 else "n1") for k in range(8))
+    bench.at(17_001, RmReported(at_ms=17_001, start_id="s1", is_full=True, nodes=NODES, jobs=(job("a", 0),), containers=found))
+    bench.wake(17_500, Timer.GRID)
+    assert {x.end_ms for x in bench.arbiter.state.ledger} == {40_000}
+
+
 def test_a_storm_of_arrivals_makes_one_round_one_debounce_after_the_first() -> None:
     bench = Bench().up()
     wakes = [
