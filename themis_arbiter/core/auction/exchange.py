@@ -93,9 +93,15 @@ class _Names:
         self._has_fixed = {places[gpu].machine for gpu in self._fixed}
         self._rack_of = {name: places[gpus[0]].rack for name, gpus in supply.by_machine.items()}
         self._home: dict[JobId, list[SlotKey]] = {}  # slots where winners run now
+        self._held: dict[SlotKey, Content] = {}  # GPUs that may change hands, by who holds them
+        self._spare: dict[SlotKey, int] = {}  # of these, how many cost nobody anything who stays
         for key, free in self._slots.items():
-            for job_id in sorted({self._holder[g] for g in free if g in self._holder}):
-                self._home.setdefault(job_id, []).append(key)
+            self._held[key] = held = Counter([self._holder.get(gpu, "") for gpu in free])
+            self._spare[key] = sum([count for job_id, count in held.items() if not job_id or job_id in self._winners])
+            for job_id in sorted(held):
+                if job_id:
+                    self._home.setdefault(job_id, []).append(key)
+        self._by_size = {name: sorted(slots, key=lambda k: (len(self._slots[k]), k)) for name, slots in self._slots_of.items()}
 
     def placements(self) -> list[Placement]:
         """Exchange, then name."""
@@ -126,17 +132,21 @@ class _Names:
     def _cost(self, where: SlotKey, what: SlotKey) -> Cost:
         """What the content that is at `what` now would cost at `where`."""
         content = self._contents[what]
-        held = Counter(self._holder.get(gpu, "") for gpu in self._slots[where])
-        own = sum(min(count, held[job_id]) for job_id, count in content.items())
-        free = sum(count for job_id, count in held.items() if not job_id or job_id in self._winners)
-        return max(0, sum(content.values()) - free), -own
+        if not content:
+            return 0, 0
+        held, won, own = self._held[where], 0, 0
+        for job_id, count in content.items():
+            won += count
+            own += min(count, held.get(job_id, 0))
+        return max(0, won - self._spare[where]), -own
 
     def _machine_cost(self, where: NodeName, what: NodeName) -> Cost:
-        costs = [self._cost(there, here) for there, here in zip(self._by_size(where), self._by_size(what), strict=True)]
-        return sum(c[0] for c in costs), sum(c[1] for c in costs)
-
-    def _by_size(self, name: NodeName) -> list[SlotKey]:
-        return sorted(self._slots_of[name], key=lambda k: (len(self._slots[k]), k))
+        taken = own = 0
+        for there, here in zip(self._by_size[where], self._by_size[what], strict=True):
+            cost = self._cost(there, here)
+            taken += cost[0]
+            own += cost[1]
+        return taken, own
 
     def _machine_candidates(self, name: NodeName, equal: Sequence[NodeName]) -> Iterable[NodeName]:
         jobs = {job_id for key in self._slots_of[name] for job_id in self._contents[key]}
@@ -150,7 +160,7 @@ class _Names:
         contents[one], contents[other] = contents[other], contents[one]
 
     def _swap_machines(self, one: NodeName, other: NodeName) -> None:
-        for here, there in zip(self._by_size(one), self._by_size(other), strict=True):
+        for here, there in zip(self._by_size[one], self._by_size[other], strict=True):
             self._swap(here, there)
 
     # -- names

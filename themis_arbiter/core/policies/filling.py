@@ -6,6 +6,7 @@ beyond its gang, as the papers give everybody the least it can run on first.
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from typing import ClassVar, Final
 
@@ -14,11 +15,14 @@ from themis_arbiter.core.policies.handout import HandOut
 from themis_arbiter.core.policies.order import arranged
 from themis_arbiter.core.policies.placing import best_speed
 from themis_arbiter.core.policies.record import order_record, plain_decision
-from themis_arbiter.core.policies.sharing import Sharing, fill
-from themis_arbiter.core.types import AppId, JobId
+from themis_arbiter.core.policies.sharing import Sharing, fill, first_steps
+from themis_arbiter.core.types import AppId, GpuMillis, JobId, LossCurve
 
 # Loss over progress p where the trace has no curve: falls from 1 to a tenth (policy-study.md), steeply at first.
 SYNTHETIC_LOSS: Final = (1.0, 9.0, 0.0)
+
+
+FALLS_KEPT_MAX: Final = 1 << 12  # falls of losses that are kept, a hundred bytes or two each
 
 
 class GainPolicy(ABC):
@@ -32,20 +36,19 @@ class GainPolicy(ABC):
 
     def decide(self, market: Market) -> Decision:
         """One round."""
-        pairs = sorted(arranged(market.apps), key=lambda p: (p[0].arrival_ms, p[0].app_id))
-        jobs = [job for _, job in pairs]
+        apps = sorted(market.apps, key=lambda a: (a.arrival_ms, a.app_id))
+        jobs = [job for app in apps for job in app.in_order]
 
         def key(job: MarketJob, has: int, step: int) -> tuple[float, ...]:
             return (float(has >= job.gang), -self.gain(market, job, has, step) / step)
 
+        first = first_steps(Sharing(market, len(market.supply.gpus)), jobs, key)
         hand_out = HandOut(market, market.supply.gpus)
-        hand_out.run(lambda sharing: fill(sharing, jobs, key))
-        blank = Sharing(market, len(market.supply.gpus))
-        first = [(key(j, blank.has(j), step), j) for j in jobs if (step := blank.step(j))]
+        hand_out.run(lambda sharing: fill(sharing, jobs, key, first))
 
         def whys() -> Iterator[tuple[MarketJob, dict[str, float]]]:
-            for k, j in sorted(first, key=lambda f: f[0]):
-                yield j, {"value": -k[1]}
+            for k, at in sorted(first):
+                yield jobs[at], {"value": -k[1]}
 
         return plain_decision(market, hand_out, order_record(self.order_by, len(first), whys))
 
@@ -78,16 +81,22 @@ class SlaqPolicy(GainPolicy):
 
     def gain(self, market: Market, job: MarketJob, has: int, step: int) -> float:
         """The share of the whole fall of the loss that a lease on the GPUs adds."""
-        a, b, c = job.loss_curve or SYNTHETIC_LOSS
+        lease_ms, done = market.settings.lease_ms, job.done
+        before = done + (lease_ms * best_speed(market, job, has) if has >= job.gang else 0.0)
+        after = done + lease_ms * best_speed(market, job, has + step)
+        return loss_fall(job.loss_curve or SYNTHETIC_LOSS, done + job.remaining, before, after)
 
-        def loss(progress: float) -> float:
-            return a / (1.0 + b * min(1.0, progress)) + c
 
-        done, total = job.done, job.done + job.remaining
-        before = done + (market.settings.lease_ms * best_speed(market, job, has) if has >= job.gang else 0.0)
-        after = done + market.settings.lease_ms * best_speed(market, job, has + step)
-        whole = loss(0.0) - loss(1.0)
-        return max(0.0, (loss(before / total) - loss(after / total)) / whole) if whole > 0 else 0.0
+@lru_cache(FALLS_KEPT_MAX)  # of jobs that wait it is asked in every round
+def loss_fall(curve: LossCurve, total: GpuMillis, before: GpuMillis, after: GpuMillis) -> float:
+    """How much of its whole fall a loss does between so much work done and so much."""
+    a, b, c = curve
+
+    def loss(progress: float) -> float:
+        return a / (1.0 + b * min(1.0, progress)) + c
+
+    whole = loss(0.0) - loss(1.0)
+    return max(0.0, (loss(before / total) - loss(after / total)) / whole) if whole > 0 else 0.0
 
 
 class DrfPolicy:

@@ -28,6 +28,11 @@ class Sharing:
         self.shares: dict[JobId, int] = {}
         self.jobs: dict[JobId, MarketJob] = {}
 
+    @property
+    def is_blank(self) -> bool:
+        """Whether nothing was given yet, and nobody is barred."""
+        return not (self.shares or self._got or self._barred)
+
     def has(self, job: MarketJob) -> int:
         """GPUs that the job has by now, the ending ones only where they were given to it again."""
         has = len(job.held) + self.shares.get(job.job_id, 0)
@@ -77,13 +82,22 @@ class Sharing:
         return (floor(more / job.unit) + 1) * job.unit
 
 
-def fill(sharing: Sharing, jobs: Sequence[MarketJob], key: Callable[[MarketJob, int, int], Key]) -> None:
-    """Give step after step to the job of the least key(job, GPUs it has, GPUs of its next step), ties to the first."""
-    heap: list[tuple[Key, int]] = []
-    for k, job in enumerate(jobs):
-        step = sharing.step(job)
-        if step:
-            heap.append((key(job, sharing.has(job), step), k))
+Steps: TypeAlias = Sequence[tuple[Key, int]]  # keys of the next steps of jobs, each with the job's position
+
+
+def first_steps(sharing: Sharing, jobs: Sequence[MarketJob], key: Callable[[MarketJob, int, int], Key]) -> Steps:
+    """The next step of every job that has one: key(job, GPUs it has, GPUs of the step)."""
+    return [(key(job, sharing.has(job), step), k) for k, job in enumerate(jobs) if (step := sharing.step(job))]
+
+
+def fill(
+    sharing: Sharing, jobs: Sequence[MarketJob], key: Callable[[MarketJob, int, int], Key], first: Steps | None = None
+) -> None:
+    """Give step after step to the job of the least key(job, GPUs it has, GPUs of its next step), ties to the first.
+
+    `first`: `first_steps` of a sharing in which nothing was given and nobody was barred, where they are known.
+    """
+    heap = list(first if first is not None and sharing.is_blank else first_steps(sharing, jobs, key))
     heapify(heap)
     while heap and sharing.room:
         _, k = heappop(heap)
