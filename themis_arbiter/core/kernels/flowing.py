@@ -4,8 +4,9 @@ Costs are whole numbers, at least 0. Each phase finds the distances of cheapest 
 cheapest paths at once, so there are as many phases as there are different path costs. Work is counted in arcs looked at; when
 it runs out, the flow found is the cheapest of its size.
 
-Arcs come as one array, four numbers each: tail, head, capacity, cost. Inside, arc 2k is the k-th of them and 2k+1 its way back.
-Arcs of a node are tried in the order in which they come, which decides between flows that cost the same.
+Arcs come as one array, four numbers each: tail, head, capacity, cost. Inside, every arc and its way back stand beside the other
+arcs of their tails, in the order in which they came: in this order they are tried, which decides between flows that cost the
+same.
 """
 
 from collections.abc import Callable
@@ -17,9 +18,9 @@ from themis_arbiter.core.kernels.layout import Ints
 UNREACHED: Final = 1 << 60
 TAIL, HEAD, CAPACITY, COST, PER_ARC = range(5)
 
-# Header of a network: where its tables begin. By arc: HEADS, ROOM (capacity left), COSTS, OUT (arcs by tail). By node: FIRST
-# of its arcs in OUT (and one more), POTENTIAL, DISTANCE, AT (which of its arcs is tried next), IS_ON_PATH.
-HEADS, ROOM, COSTS, OUT, FIRST, POTENTIAL, DISTANCE, AT, IS_ON_PATH, NETWORK_HEADER = range(10)
+# Header of a network: where its tables begin. By arc: HEADS, ROOM (capacity left), COSTS, BACK (its way back). By node: FIRST
+# of its arcs (and one more), POTENTIAL, DISTANCE, AT (which of its arcs is tried next), IS_ON_PATH. GIVEN: arcs as they came.
+HEADS, ROOM, COSTS, BACK, FIRST, POTENTIAL, DISTANCE, AT, IS_ON_PATH, GIVEN, NETWORK_HEADER = range(11)
 
 
 @kernel
@@ -40,7 +41,7 @@ def _cheapest_flow(arcs: Ints, flows: Ints, nodes: int, source: int, sink: int, 
             pushed = _push(n, source, sink, path, spent)
             total += pushed
     for k in range(len(flows)):
-        flows[k] = n[n[ROOM] + 2 * k + 1]
+        flows[k] = n[n[ROOM] + n[n[BACK] + n[n[GIVEN] + k]]]
     return total, spent[0]
 
 
@@ -48,27 +49,31 @@ def _cheapest_flow(arcs: Ints, flows: Ints, nodes: int, source: int, sink: int, 
 def _network(arcs: Ints, flows: Ints, nodes: int) -> Ints:
     """The arcs and their ways back, by tail."""
     count = 2 * len(flows)
-    n = zeros(NETWORK_HEADER + 4 * count + 5 * nodes + 1)
+    n = zeros(NETWORK_HEADER + 4 * count + 5 * nodes + 1 + len(flows))
     n[HEADS] = NETWORK_HEADER
-    n[ROOM], n[COSTS], n[OUT] = n[HEADS] + count, n[HEADS] + 2 * count, n[HEADS] + 3 * count
-    n[FIRST] = n[OUT] + count
+    n[ROOM], n[COSTS], n[BACK] = n[HEADS] + count, n[HEADS] + 2 * count, n[HEADS] + 3 * count
+    n[FIRST] = n[BACK] + count
     n[POTENTIAL] = n[FIRST] + nodes + 1
     n[DISTANCE], n[AT], n[IS_ON_PATH] = n[POTENTIAL] + nodes, n[POTENTIAL] + 2 * nodes, n[POTENTIAL] + 3 * nodes
-    heads, room, costs, first, following = n[HEADS], n[ROOM], n[COSTS], n[FIRST], n[AT]
+    n[GIVEN] = n[IS_ON_PATH] + nodes
+    first, following = n[FIRST], n[AT]
     for k in range(len(flows)):
-        arc = PER_ARC * k
-        n[heads + 2 * k], n[heads + 2 * k + 1] = arcs[arc + HEAD], arcs[arc + TAIL]
-        n[room + 2 * k], n[room + 2 * k + 1] = arcs[arc + CAPACITY] - flows[k], flows[k]
-        n[costs + 2 * k], n[costs + 2 * k + 1] = arcs[arc + COST], -arcs[arc + COST]
-        n[first + arcs[arc + TAIL] + 1] += 1
-        n[first + arcs[arc + HEAD] + 1] += 1
+        n[first + arcs[PER_ARC * k + TAIL] + 1] += 1
+        n[first + arcs[PER_ARC * k + HEAD] + 1] += 1
     for node in range(nodes):
         n[first + node + 1] += n[first + node]
         n[following + node] = n[first + node]
-    for arc in range(count):
-        tail = n[heads + arc + 1 - 2 * (arc % 2)]  # where its way back leads to
-        n[n[OUT] + n[following + tail]] = arc
+    for k in range(len(flows)):
+        tail, head, cost = arcs[PER_ARC * k + TAIL], arcs[PER_ARC * k + HEAD], arcs[PER_ARC * k + COST]
+        there = n[following + tail]
         n[following + tail] += 1
+        back = n[following + head]
+        n[following + head] += 1
+        n[n[GIVEN] + k] = there
+        n[n[HEADS] + there], n[n[HEADS] + back] = head, tail
+        n[n[ROOM] + there], n[n[ROOM] + back] = arcs[PER_ARC * k + CAPACITY] - flows[k], flows[k]
+        n[n[COSTS] + there], n[n[COSTS] + back] = cost, -cost
+        n[n[BACK] + there], n[n[BACK] + back] = back, there
     return n
 
 
@@ -94,8 +99,7 @@ def _shorten(n: Ints, nodes: int, source: int, sink: int, heap: Ints, spent: Int
             continue
         spent[0] += n[first + node + 1] - n[first + node]
         base = d + n[potential + node]
-        for at in range(n[first + node], n[first + node + 1]):
-            arc = n[n[OUT] + at]
+        for arc in range(n[first + node], n[first + node + 1]):
             if n[room + arc] != 0:
                 head = n[heads + arc]
                 through = base + n[costs + arc] - n[potential + head]
@@ -140,30 +144,34 @@ def _taken(heap: Ints, count: int) -> int:
 @kernel
 def _push(n: Ints, source: int, sink: int, path: Ints, spent: Ints) -> int:
     """Fill one path of reduced cost 0, going on where the last search of this phase left off; how much flows along it."""
-    heads, room, costs, out, first = n[HEADS], n[ROOM], n[COSTS], n[OUT], n[FIRST]
+    heads, room, costs, back, first = n[HEADS], n[ROOM], n[COSTS], n[BACK], n[FIRST]
     potential, following, is_on_path = n[POTENTIAL], n[AT], n[IS_ON_PATH]
     length, node = 0, source
     n[is_on_path + source] = 1
     while node != sink:
-        end, is_further = n[first + node + 1], False
-        while n[following + node] < end and not is_further:
-            arc = n[out + n[following + node]]
+        begun, end, arc, is_further = n[following + node], n[first + node + 1], n[following + node], False
+        base = n[potential + node]
+        while arc < end and not is_further:
             head = n[heads + arc]
-            spent[0] += 1
-            if n[room + arc] > 0 and n[costs + arc] + n[potential + node] == n[potential + head] and n[is_on_path + head] == 0:
+            if n[room + arc] > 0 and n[costs + arc] + base == n[potential + head] and n[is_on_path + head] == 0:
                 path[length] = arc
                 length += 1
                 n[is_on_path + head] = 1
-                node, is_further = head, True
+                is_further = True
             else:
-                n[following + node] += 1
-        if not is_further:
-            n[is_on_path + node] = 0
-            if node == source:
-                return 0
-            length -= 1
-            node = n[heads + path[length] + 1 - 2 * (path[length] % 2)]
-            n[following + node] += 1
+                arc += 1
+        n[following + node] = arc
+        spent[0] += arc - begun
+        if is_further:
+            spent[0] += 1
+            node = n[heads + arc]
+            continue
+        n[is_on_path + node] = 0
+        if node == source:
+            return 0
+        length -= 1
+        node = n[heads + n[back + path[length]]]
+        n[following + node] += 1
     pushed = UNREACHED
     for k in range(length):
         pushed = min(pushed, n[room + path[k]])
@@ -171,7 +179,7 @@ def _push(n: Ints, source: int, sink: int, path: Ints, spent: Ints) -> int:
     for k in range(length):
         arc = path[k]
         n[room + arc] -= pushed
-        n[room + arc + 1 - 2 * (arc % 2)] += pushed
+        n[room + n[back + arc]] += pushed
         n[is_on_path + n[heads + arc]] = 0
     return pushed
 

@@ -3,7 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from themis_arbiter.core.kernels.flowing import cheapest_flow
+import numpy as np
+
+from themis_arbiter.core.kernels.flowing import PER_ARC, cheapest_flow
 from themis_arbiter.core.kernels.jit import runner
 
 FLOW_WORK_MAX: Final = 400_000  # arcs looked at in one solve: some tenths of a second in Python
@@ -23,17 +25,21 @@ class FlowNetwork:
 
     def add(self, tail: int, head: int, capacity: int, cost: int) -> int:
         """A new arc; returns its number."""
-        assert capacity >= 0, f"capacity {capacity} of an arc from {tail} to {head}"
-        assert cost >= 0, f"cost {cost} of an arc from {tail} to {head}"
-        self._arcs += (tail, head, capacity, cost)
-        self.count += 1
-        return self.count - 1
+        return self.add_all((tail, head, capacity, cost))
+
+    def add_all(self, arcs: tuple[int, ...]) -> int:
+        """New arcs, four numbers each: tail, head, capacity and cost, which are at least 0. Returns the first one's number."""
+        first = self.count
+        self._arcs += arcs
+        self.count += len(arcs) // PER_ARC
+        return first
 
     def solve(self, source: int, sink: int, work_max: int = FLOW_WORK_MAX) -> int:
         """As much as can flow, at the least cost; returns how much more does. Less where `work` reaches its maximum."""
         run, table = runner(cheapest_flow)
+        assert min(self._arcs, default=0) >= 0, "an arc of a capacity or cost below 0"
         self.flows += [0] * (self.count - len(self.flows))
         flows = table(self.flows)
         total, work = run(table(self._arcs), flows, self.nodes, source, sink, self.work, work_max)
-        self.flows, self.work = [int(n) for n in flows], int(work)
+        self.flows, self.work = np.asarray(flows).tolist(), int(work)
         return int(total)

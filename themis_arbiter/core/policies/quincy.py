@@ -35,10 +35,13 @@ class QuincyPolicy:
 
     def decide(self, market: Market) -> Decision:
         """One round."""
-        ranked = [(-waiting_cost(market, job), job) for app in market.apps for job in app.in_order]
-        ranked.sort(key=lambda r: (r[0], r[1].arrival_ms, r[1].app_id))
-        jobs = [job for _, job in ranked]
-        flows, work = solve_flow(market, [(job, -minus) for minus, job in ranked if job.can_gain])
+        jobs = [job for app in market.apps for job in app.in_order]
+        costs = waiting_costs(market, jobs)
+        keys = [(-cost, job.arrival_ms, job.app_id, k) for k, (cost, job) in enumerate(zip(costs, jobs, strict=True))]
+        keys.sort()
+        ranked = [(jobs[k], -minus) for minus, _, _, k in keys]
+        jobs = [job for job, _ in ranked]
+        flows, work = solve_flow(market, [r for r in ranked if r[0].can_gain])
 
         def plan(sharing: Sharing) -> None:
             served = [(job, len(job.held) + flows[job.job_id]) for job in jobs if job.job_id in flows]
@@ -56,17 +59,17 @@ class QuincyPolicy:
         hand_out.run(plan)
 
         def whys() -> Iterator[tuple[MarketJob, dict[str, float]]]:
-            for minus, job in ranked:
-                yield job, {"value": float(minus), "flow": flows.get(job.job_id, 0)}
+            for job, cost in ranked:
+                yield job, {"value": -float(cost), "flow": flows.get(job.job_id, 0)}
 
         return plain_decision(market, hand_out, order_record(ORDER_BY, len(jobs), whys), work)
 
 
-def waiting_cost(market: Market, job: MarketJob) -> int:
-    """What a GPU of the job's gang costs while it waits: more with each lease that the job has not run since it came."""
-    ran_ms = job.attained / job.gang
-    waited = max(0.0, market.now_ms - job.arrival_ms - ran_ms) / market.settings.lease_ms
-    return GANG_COST + min(WAITED_LEASES_MAX, int(waited))
+def waiting_costs(market: Market, jobs: Sequence[MarketJob]) -> list[int]:
+    """What a GPU of each job's gang costs while it waits: more with each lease that the job has not run since it came."""
+    now_ms, lease_ms = market.now_ms, market.settings.lease_ms
+    waited = [max(0.0, now_ms - job.arrival_ms - job.attained / job.gang) / lease_ms for job in jobs]
+    return [GANG_COST + min(WAITED_LEASES_MAX, int(leases)) for leases in waited]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,8 +95,8 @@ def solve_flow(market: Market, jobs: Sequence[tuple[MarketJob, int]]) -> tuple[d
     ways = [(job.job_id, *roads.add(node, job, cost)) for node, (job, cost) in enumerate(jobs, index.first_job)]
     network.solve(0, 1)
     flows = network.flows
-    got = {job_id: flows[demand] - flows[waits] - flows[waits + 1] for job_id, demand, waits in ways}
-    return {job_id: count for job_id, count in got.items() if count}, network.work
+    got = {job_id: n for job_id, demand, waits in ways if (n := flows[demand] - flows[waits] - flows[waits + 1])}
+    return got, network.work
 
 
 def _floor_network(market: Market, jobs: int) -> tuple[_Index, FlowNetwork]:
@@ -124,18 +127,19 @@ class _Roads:
 
     def add(self, node: int, job: MarketJob, cost: int) -> tuple[int, int]:
         """The job's arcs: the number of the one that brings its demand, and of the first of two on which it waits."""
-        network = self._network
-        demand = job.wanted - len(job.held)
-        gang = max(0, job.gang - len(job.held))
+        held = len(job.held)
+        demand, gang = job.wanted - held, max(0, job.gang - held)
         restart = RESTART_COST if job.has_run else 0
         # Arcs are tried in the order in which they are added: of two ways that cost the same, waiting comes before displacing
         # somebody, who was served before it because he has waited longer or came earlier.
-        waits = network.add(node, 1, gang, cost)
-        network.add(node, 1, demand - gang, GROWTH_COST)
-        if job.held or job.ending:
-            self._add_near(node, job, demand, restart)
-        network.add(node, 2, demand, restart + self._spread(job, Locality.CLUSTER))
-        return network.add(0, node, demand, 0), waits
+        waits = (node, 1, gang, cost, node, 1, demand - gang, GROWTH_COST)
+        anywhere = (node, 2, demand, restart + self._spread(job, Locality.CLUSTER), 0, node, demand, 0)
+        if not (held or job.ending):
+            first = self._network.add_all(waits + anywhere)
+            return first + 3, first
+        first = self._network.add_all(waits)
+        self._add_near(node, job, demand, restart)
+        return self._network.add_all(anywhere) + 1, first
 
     def _add_near(self, node: int, job: MarketJob, demand: int, restart: int) -> None:
         """The arcs to its own machines and racks."""

@@ -10,7 +10,7 @@ from tests.support.naive_flow import cheapest_flow
 from themis_arbiter.core.kernels import flowing
 from themis_arbiter.core.policies import make_policy
 from themis_arbiter.core.policies.flow import FlowNetwork
-from themis_arbiter.core.policies.quincy import GANG_COST, GROWTH_COST, solve_flow, waiting_cost
+from themis_arbiter.core.policies.quincy import GANG_COST, GROWTH_COST, solve_flow, waiting_costs
 
 FOUR = cluster(("m0", "r0", 2), ("m1", "r0", 2))
 
@@ -64,9 +64,9 @@ def test_when_the_work_runs_out_the_flow_is_the_cheapest_of_its_size() -> None:
 def test_waiting_costs_more_with_every_lease_that_a_job_did_not_run() -> None:
     arena = market(FOUR)
     hour = 12  # leases
-    assert waiting_cost(arena, job("a/1", arrival_ms=NOW_MS - HOUR)) == GANG_COST + hour
-    assert waiting_cost(arena, job("a/1", arrival_ms=NOW_MS - HOUR, attained=0.5 * HOUR)) == GANG_COST + hour // 2
-    assert waiting_cost(arena, job("a/1", arrival_ms=NOW_MS - HOUR, gang=2, attained=2.0 * HOUR)) == GANG_COST
+    assert waiting_costs(arena, [job("a/1", arrival_ms=NOW_MS - HOUR)]) == [GANG_COST + hour]
+    assert waiting_costs(arena, [job("a/1", arrival_ms=NOW_MS - HOUR, attained=0.5 * HOUR)]) == [GANG_COST + hour // 2]
+    assert waiting_costs(arena, [job("a/1", arrival_ms=NOW_MS - HOUR, gang=2, attained=2.0 * HOUR)]) == [GANG_COST]
 
 
 def test_quincy_serves_who_has_waited_longest() -> None:
@@ -90,7 +90,7 @@ def test_growth_yields_to_a_gang_and_takes_what_nobody_else_wants() -> None:
     wide = job("a/1", 9, gang=1, wanted=9, arrival_ms=NOW_MS - 9 * HOUR)
     small = job("b/1", 9, gang=2, arrival_ms=NOW_MS)
     arena = market(FOUR, app(wide), app(small))
-    flows, _ = solve_flow(arena, [(j, waiting_cost(arena, j)) for j in (wide, small)])
+    flows, _ = solve_flow(arena, list(zip([wide, small], waiting_costs(arena, [wide, small]), strict=True)))
     assert flows == {"a/1": 2, "b/1": 2}
     assert got(make_policy("quincy").decide(arena)) == {"a/1": 2, "b/1": 2}
     assert GROWTH_COST < GANG_COST
