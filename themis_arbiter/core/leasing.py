@@ -372,15 +372,17 @@ def _told_deadline(state: State, lease: Lease) -> Millis:
 
 
 def _sync(state: State) -> None:
-    """Tell the gate everything."""
+    """Tell the gate everything that is stored: a drain that is still being written is told when that is done."""
     assert state.rm is not None
     state.rm.is_synced = True
     state.rm.synced_ms = state.now_ms
     state.update_seq += 1
-    leases = sorted((x for x in state.ledger if x.state in IN_FORCE), key=_lease_id)
-    drains = []
-    for lease in leases:
-        if lease.state is LeaseState.DRAINING:
+    unstored = {lease_id for pending in state.pending for lease_id, _ in pending.drains}
+    leases, drains = [], []
+    for lease in sorted((x for x in state.ledger if x.state in IN_FORCE), key=_lease_id):
+        is_unstored = lease.lease_id in unstored
+        leases.append(replace(lease, state=LeaseState.ACTIVE) if is_unstored else lease)
+        if lease.state is LeaseState.DRAINING and not is_unstored:
             state.drain_seq[lease.lease_id] = state.update_seq
             state.deadlines[lease.lease_id] = _told_deadline(state, lease)
             drains.append((lease.lease_id, state.deadlines[lease.lease_id]))

@@ -8,6 +8,7 @@ from tests.support.bench import NODES, Bench, container, job, of_type, running
 from tests.support.world import SHORT
 from themis_arbiter.core.codec import tagged
 from themis_arbiter.core.effects import (
+    Effect,
     GrantGpus,
     PersistLeases,
     RequestDrain,
@@ -315,6 +316,27 @@ def test_a_refused_update_is_answered_with_the_full_set() -> None:
     assert isinstance(sync, SyncLeases)
     assert len(sync.leases) == 2
     assert not of_type(bench.at(2_700, UpdateRefused(at_ms=2_700, start_id="old", reason="GAP")), SyncLeases)
+
+
+def test_the_full_set_has_no_drain_that_is_not_stored_yet() -> None:
+    """The fault simulation found it: a leader that died then left a gate that took what the store calls valid."""
+    bench = Bench().up(job("a", 2), job("b", 1))
+    bench.wake(500, Timer.ROUND)
+    bench.is_store_held = True
+    bench.at(3_000, UpdateRefused(at_ms=3_000, start_id="s1", reason="GAP"))  # the set is due when this is stored
+    bench.report(3_100, replace(job("a", 0), is_finished=True, finish_ms=3_100), seq=2)
+    bench.wake(3_600, Timer.TIDY)
+    assert bench.states() == {"a": ["draining"] * 2, "b": ["granted"]}
+    effects: list[Effect] = []
+    while (batch := bench.arbiter.state.pending) and not of_type(effects, RequestDrain):
+        effects += bench.at(3_700, LeasesPersisted(at_ms=3_700, batch_no=batch[0].batch.batch_no))
+    (sync,) = of_type(effects, SyncLeases)
+    (drain,) = of_type(effects, RequestDrain)
+    assert isinstance(sync, SyncLeases)
+    assert isinstance(drain, RequestDrain)
+    assert sync.drains == ()
+    assert LeaseState.DRAINING not in {x.state for x in sync.leases}
+    assert {x.lease_id for x in sync.leases if x.job_id == "a"} == set(drain.lease_ids)
 
 
 def test_refusals_are_not_answered_in_a_loop() -> None:
