@@ -3,6 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -108,10 +109,11 @@ def leaderless(records: Sequence[Record], journals: Sequence[Path]) -> dict[str,
 
 
 def _reigns(journals: Sequence[Path]) -> list[Millis]:
-    """When an arbiter began to lead, each time, in order. The first steps of a journal say it."""
+    """When an arbiter began to lead, each time, in order. A journal is one term's and begins with it: no more is read."""
     began: list[Millis] = []
     for path in journals:
         with path.open(encoding="utf-8") as lines:
             parse_header(lines.readline())
-            began += [step.event.at_ms for step in parse_steps(lines) if isinstance(step.event, EpochAcquired)]
+            terms = (step.event.at_ms for step in parse_steps(lines) if isinstance(step.event, EpochAcquired))
+            began += islice(terms, 1)
     return sorted(began)

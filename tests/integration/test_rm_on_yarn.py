@@ -1,7 +1,9 @@
 """The ResourceManager dies under 20 running GPU containers: started again, or succeeded by its standby."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -112,33 +114,36 @@ def test_a_killed_resource_manager_that_is_started_again(hadoop_jars: HadoopJars
         survive(system, system.yarn.restart_rm)
 
 
+@contextmanager
+def a_pair(folder: Path, host_net: int) -> Iterator[Live]:
+    """Two ResourceManagers of which one is active, a bridge beside each."""
+    with run_zookeeper(folder) as zookeeper:
+        config = replace(CONFIG, host_net=host_net, zookeeper=zookeeper.hosts)
+        with live(folder, config, recovery_grace=f"{GRACE_S} s") as system:
+            yield system
+
+
 @pytest.mark.zookeeper
 def test_a_killed_resource_manager_whose_standby_takes_over(hadoop_jars: HadoopJars, tmp_path: Path) -> None:
-    with run_zookeeper(tmp_path) as zookeeper:
-        config = LocalYarnConfig(nodes=CONFIG.nodes, host_net=17, zookeeper=zookeeper.hosts)
-        with live(tmp_path, config, recovery_grace=f"{GRACE_S} s") as system:
-            was = system.yarn.active_rm()
-            survive(system, system.yarn.kill_rm)
-            assert system.yarn.active_rm() == 1 - was
+    with a_pair(tmp_path, host_net=17) as system:
+        was = system.yarn.active_rm()
+        survive(system, system.yarn.kill_rm)
+        assert system.yarn.active_rm() == 1 - was
 
 
 @pytest.mark.zookeeper
 def test_a_frozen_resource_manager_wakes_when_its_standby_has_taken_over(hadoop_jars: HadoopJars, tmp_path: Path) -> None:
-    with run_zookeeper(tmp_path) as zookeeper:
-        config = LocalYarnConfig(nodes=CONFIG.nodes, host_net=18, zookeeper=zookeeper.hosts)
-        with live(tmp_path, config, recovery_grace=f"{GRACE_S} s") as system:
-            was = system.yarn.active_rm()
-            frozen = system.yarn.daemon(RM_NAMES[was])
+    with a_pair(tmp_path, host_net=18) as system:
+        was = system.yarn.active_rm()
+        frozen = system.yarn.daemon(RM_NAMES[was])
 
-            def freeze() -> None:
-                frozen.pause()
-                # Nodes hang on the frozen one until it wakes: the other's gate has the leases, and no containers yet.
-                until(lambda: start_id(system, containers=0) != "", "the standby has taken over", BACK_S)
-                assert system.yarn.active_rm() != was
-                frozen.resume()
+        def freeze() -> None:
+            frozen.pause()
+            # Nodes hang on the frozen one until it wakes: the other's gate has the leases, and no containers yet.
+            until(lambda: start_id(system, containers=0) != "", "the standby has taken over", BACK_S)
+            assert system.yarn.active_rm() != was
+            frozen.resume()
 
-            survive(system, freeze)
-            assert system.yarn.active_rm() == 1 - was
-            until(
-                lambda: not (system.yarn.gateway_dirs[was] / "gateway.json").exists(), "who was frozen has closed its gateway"
-            )
+        survive(system, freeze)
+        assert system.yarn.active_rm() == 1 - was
+        until(lambda: not (system.yarn.gateway_dirs[was] / "gateway.json").exists(), "who was frozen has closed its gateway")

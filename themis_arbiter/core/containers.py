@@ -10,7 +10,7 @@ from themis_arbiter.core import accounts
 from themis_arbiter.core.effects import ContainerLost
 from themis_arbiter.core.events import END_CAUSES, ContainerReport, EndCause
 from themis_arbiter.core.state import State
-from themis_arbiter.core.types import JobId, NodeName
+from themis_arbiter.core.types import JobId, NodeName, add_count
 
 
 def take_containers(state: State, containers: Sequence[ContainerReport], known: Mapping[str, ContainerReport]) -> set[JobId]:
@@ -51,7 +51,7 @@ def take_containers(state: State, containers: Sequence[ContainerReport], known: 
 def _count(state: State, counts: dict[tuple[JobId, NodeName], int], container: ContainerReport, gpus: int) -> None:
     """GPUs that a container takes; those of application masters are outside the law of leases."""
     if container.is_am:
-        _add(state.foreign, container.node, gpus)
+        add_count(state.foreign, container.node, gpus)
     else:
         place = container.job_id, container.node
         counts[place] = counts.get(place, 0) + gpus
@@ -61,7 +61,7 @@ def _run_on(state: State, job_id: JobId, node: NodeName, more: int) -> None:
     """Count GPUs of a job's containers on a node; nothing is kept of what is 0."""
     for outer, book, inner in ((job_id, state.usage, node), (node, state.users, job_id)):
         counts = book.setdefault(outer, {})
-        _add(counts, inner, more)
+        add_count(counts, inner, more)
         if not counts:
             del book[outer]
 
@@ -73,12 +73,6 @@ def _start(state: State, job_id: JobId, gpus: Sequence[int]) -> bool:
         # A start is no service: what it costs is taken off before it is metered.
         state.jobs[job_id] = job.less([count * state.settings.restart_cost_ms for count in gpus])
     return job.gpus_running > 0
-
-
-def _add(counts: dict[str, int], key: str, more: int) -> None:
-    counts[key] = counts.get(key, 0) + more
-    if not counts[key]:
-        del counts[key]
 
 
 def forget_containers(state: State) -> None:

@@ -14,7 +14,7 @@ from typing import Final
 from themis_arbiter.core.effects import GrantGpus, PersistLeases, RequestDrain, StandDown, SyncLeases, WithdrawLeases
 from themis_arbiter.core.events import LeasesPersisted, RmAttached, RmDetached, StoreFailed, Timer, UpdateRefused
 from themis_arbiter.core.kinds import on_lease_end
-from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, ids_of
+from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, ids_of, with_state
 from themis_arbiter.core.state import RmLink, State
 from themis_arbiter.core.types import GrantId, JobId, LeaseId, Millis, NodeName, OnLeaseEnd, node_of
 
@@ -381,7 +381,7 @@ def _sync(state: State) -> None:
     leases, drains = [], []
     for lease in sorted((x for x in state.ledger if x.state in IN_FORCE), key=_lease_id):
         is_unstored = lease.lease_id in unstored
-        leases.append(replace(lease, state=LeaseState.ACTIVE) if is_unstored else lease)
+        leases.append(with_state(lease, LeaseState.ACTIVE) if is_unstored else lease)
         if lease.state is LeaseState.DRAINING and not is_unstored:
             state.drain_seq[lease.lease_id] = state.update_seq
             state.deadlines[lease.lease_id] = _told_deadline(state, lease)

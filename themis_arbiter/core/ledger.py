@@ -10,7 +10,7 @@ from typing import Final
 
 from themis_arbiter.core.effects import LeaseMoved
 from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, Step, state_after, with_cause, with_state, with_time
-from themis_arbiter.core.types import AppId, CoreError, GpuId, JobId, LeaseId, Millis, NodeName, node_of
+from themis_arbiter.core.types import AppId, CoreError, GpuId, JobId, LeaseId, Millis, NodeName, add_count, node_of
 from themis_arbiter.core.value import made
 
 STORY_STEPS_MAX: Final = 32  # of one lease; the oldest go first
@@ -135,8 +135,8 @@ class Ledger:
             self._draining[lease_id] = job_id
         else:
             self._gpus_kept.pop(job_id, None)
-            _add(self._kept, job_id, +1)
-            _add(self._kept_by_app, lease.app_id, +1)
+            add_count(self._kept, job_id, +1)
+            add_count(self._kept_by_app, lease.app_id, +1)
 
     def move(
         self,
@@ -200,9 +200,9 @@ class Ledger:
         kept = [m.lease for m in moved if m.state_from is not LeaseState.DRAINING]
         for job_id, count in Counter([x.job_id for x in kept]).items():
             self._gpus_kept.pop(job_id, None)
-            _add(self._kept, job_id, -count)
+            add_count(self._kept, job_id, -count)
         for app_id, count in Counter([x.app_id for x in kept]).items():
-            _add(self._kept_by_app, app_id, -count)
+            add_count(self._kept_by_app, app_id, -count)
         for lease in [m.lease for m in moved]:
             if lease.state is LeaseState.DRAINING:
                 self._draining[lease.lease_id] = lease.job_id
@@ -220,10 +220,3 @@ class Ledger:
         del of_job[lease_id]
         if not of_job:
             del self._by_job[lease.job_id]
-
-
-def _add(counts: dict[str, int], key: str, more: int) -> None:
-    """Count; nothing is kept of what is 0."""
-    counts[key] = counts.get(key, 0) + more
-    if not counts[key]:
-        del counts[key]

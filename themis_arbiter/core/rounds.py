@@ -331,12 +331,11 @@ def _carry_out(
             raise CoreError(f"round {state.last_round}: {job_id} wants {job.wanted} GPUs and would hold {kept_count}")
     if entered:
         state.persist(puts=entered, with_meters=True)
-    promised = [x.lease_id for x in entered if state.ledger.is_next(x)]
     return {
         "renewed": ids_of(renewed),
         "draining": ids_of((*losing, *offered.leaving)),
-        "granted": [x.lease_id for x in entered if not state.ledger.is_next(x)] if len(promised) < len(entered) else [],
-        "promised": promised,
+        "granted": [x.lease_id for x in entered if not state.ledger.is_next(x)],
+        "promised": [x.lease_id for x in entered if state.ledger.is_next(x)],
     }
 
 

@@ -57,6 +57,13 @@ def node_of(gpu: GpuId) -> NodeName:
     return gpu.rsplit(":", 1)[0]
 
 
+def add_count(counts: dict[str, int], key: str, more: int) -> None:
+    """Count; nothing is kept of what is 0."""
+    counts[key] = counts.get(key, 0) + more
+    if not counts[key]:
+        del counts[key]
+
+
 def ordinal_of(gpu: GpuId) -> int:
     """Which of its node's GPUs it is."""
     return int(gpu.rsplit(":", 1)[1])

@@ -1,9 +1,10 @@
 """What one seed draws: a cluster, its jobs, and one to four faults, each at a deed of an arbiter."""
 
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from tests.support.world import SHORT
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import Millis, OnLeaseEnd
 from themis_arbiter.sim.live_jobs import SimJob, SimNode
@@ -78,18 +79,7 @@ def draw_plan(seed: int) -> Plan:
     nodes = tuple(
         SimNode(node=f"n{k}", rack=f"r{k % 2}", gpus=chance.choice((1, 2, 2, 4))) for k in range(chance.randint(2, 4))
     )
-    settings = Settings(
-        policy=chance.choice(POLICIES),
-        lease_ms=20_000,
-        notice_ms=3_000,
-        debounce_ms=500,
-        rho_floor_ms=20_000,
-        restart_cost_ms=1_000,
-        tick_ms=4_000,
-        gang_wait_ms=5_000,
-        recovery_grace_ms=5_000,
-        no_show_ms=15_000,
-    )
+    settings = replace(SHORT, policy=chance.choice(POLICIES), no_show_ms=15_000)
     jobs = tuple(_draw_job(chance, k, nodes) for k in range(chance.randint(3, 6)))
     return Plan(
         settings=settings,

@@ -12,12 +12,11 @@ from themis_arbiter.core.settings import Settings
 from themis_arbiter.engine.journal_format import effects_line, event_line, header_line
 
 
-def journal(path: Path, *began_ms: int) -> Path:
+def journal(path: Path, epoch: int, began_ms: int) -> Path:
     lines = [header_line(Settings())]
-    for epoch, at_ms in enumerate(began_ms, start=1):
-        report = RmReported(at_ms=at_ms + 10, start_id="s1", is_full=True, nodes=NODES)
-        for event in (EpochAcquired(at_ms=at_ms, epoch=epoch), report):
-            lines += [event_line(event), effects_line(())]
+    report = RmReported(at_ms=began_ms + 10, start_id="s1", is_full=True, nodes=NODES)
+    for event in (EpochAcquired(at_ms=began_ms, epoch=epoch), report):
+        lines += [event_line(event), effects_line(())]
     path.write_text("\n".join([*lines, ""]))
     return path
 
@@ -40,7 +39,8 @@ def record(scenario: str, number: int, hit_ms: int) -> Record:
 
 
 def test_nobody_led_from_the_fault_to_the_next_term(tmp_path: Path) -> None:
-    journals = [journal(tmp_path / "a.journal", 1_000, 512_500), journal(tmp_path / "b.journal", 102_200, 302_900)]
+    terms_ms = (1_000, 102_200, 302_900, 512_500)
+    journals = [journal(tmp_path / f"{epoch}.journal", epoch, at_ms) for epoch, at_ms in enumerate(terms_ms, start=1)]
     records = [
         record("arbiter-kill", 0, 100_000),
         record("arbiter-stop", 0, 300_000),

@@ -95,14 +95,19 @@ def test_a_grant_that_the_store_took_only_after_the_round_for_its_end_goes_on_to
     assert bench.states() == {"a": ["granted", "granted"]}
 
 
+def successor(before: Bench, at_ms: int) -> Bench:
+    """Another arbiter that leads from then on, with the leases that stand in the store."""
+    bench = Bench()
+    leases = tuple(before.arbiter.state.ledger)
+    bench.at(at_ms, EpochAcquired(at_ms=at_ms, epoch=2, leases=leases, last_serial=8, start_id="s1"))
+    return bench
+
+
 def test_a_grid_round_that_comes_before_the_first_report_is_held_after_it() -> None:
     before = Bench().up(job("a", 8))
     before.wake(500, Timer.ROUND)
     running(before, "a")
-    bench = Bench()
-    bench.at(
-        16_900, EpochAcquired(at_ms=16_900, epoch=2, leases=tuple(before.arbiter.state.ledger), last_serial=8, start_id="s1")
-    )
+    bench = successor(before, 16_900)
     bench.at(16_950, RmAttached(at_ms=16_950, start_id="s1"))
     assert not of_type(bench.wake(17_000, Timer.GRID), RoundClosed)
     found = tuple(container(k, "a", "n0" if k < 4 else "n1") for k in range(8))
@@ -272,10 +277,7 @@ def new_leader_of_a_gang_over_both_nodes(*nodes: NodeReport) -> Bench:
     before = Bench().up(job("a", 8, gang=8), job("b", 1, at=1))
     before.wake(500, Timer.ROUND)
     running(before, "a")
-    bench = Bench()
-    bench.at(
-        2_000, EpochAcquired(at_ms=2_000, epoch=2, leases=tuple(before.arbiter.state.ledger), last_serial=8, start_id="s1")
-    )
+    bench = successor(before, 2_000)
     bench.at(2_000, RmAttached(at_ms=2_000, start_id="s1"))
     jobs = (job("a", 4, gang=8), job("b", 1, at=1))
     found = tuple(container(k, "a", "n0") for k in range(4))
