@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -268,9 +269,13 @@ def test_nobody_there_is_told_in_time() -> None:
 
 
 def test_a_frozen_and_a_killed_server_fail_commits_in_time_and_lose_none(tmp_path: Path) -> None:
-    with run_zookeeper(tmp_path) as zookeeper:
+    with ExitStack() as stack:
+        zookeeper = stack.enter_context(run_zookeeper(tmp_path))
         server = zookeeper.servers[0]
-        opened = ZooKeeperStore(Place(hosts=zookeeper.hosts, chroot="/x", session_s=4.0))
+        # So long that no ping is missed before the commit gives up: kazoo would drop the connection then, which says otherwise.
+        place = Place(hosts=zookeeper.hosts, chroot="/x", session_s=10.0)
+        # Closed whatever happens: a client that is left looks for its server for ever, beside all later tests.
+        opened = stack.enter_context(closing(ZooKeeperStore(place)))
         opened.acquire_epoch()
         opened.commit(batch(puts=(lease("1"),)))
         server.daemon.pause()
@@ -290,7 +295,6 @@ def test_a_frozen_and_a_killed_server_fail_commits_in_time_and_lose_none(tmp_pat
         state = opened.load()
         assert [one.lease_id for one in state.leases] == ["1", "3", "4"]
         assert state.last_round == 7
-        opened.close()
 
 
 def commit_again(opened: ZooKeeperStore, one: Batch) -> None:
