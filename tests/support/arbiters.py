@@ -7,7 +7,9 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from contextlib import ExitStack
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -16,19 +18,20 @@ from tests.support.zookeeper_server import eventually
 SESSION_S: Final = 2.0
 ELECTED_S_MAX: Final = 15.0  # of a machine with two slow cores, on which all of them start at once
 HTTP_S: Final = 5.0
+SERVE: Final = ("themis_arbiter.cli", "serve")
 
 
 class ArbiterProcess:
     """One of them. `log` has what it said on stderr."""
 
-    def __init__(self, name: str, store: str, folder: Path, **settings: str) -> None:
+    def __init__(self, name: str, store: str, folder: Path, program: Sequence[str] = SERVE, **settings: str) -> None:
         self.name, self.log = name, folder / f"{name}.log"
         loose = {"THEMIS_GRPC_ADDRESS": "127.0.0.1:0", "THEMIS_HTTP_ADDRESS": "127.0.0.1:0", "THEMIS_STORE": store}
         loose |= {"THEMIS_ZOOKEEPER_SESSION": f"{SESSION_S} s", "THEMIS_JOURNAL_FOLDER": str(folder / f"{name}-journals")}
         loose |= {f"THEMIS_{key.upper()}": value for key, value in settings.items()}
         with self.log.open("a", encoding="utf-8") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "themis_arbiter.cli", "serve"],
+                [sys.executable, "-m", *program],
                 env={**os.environ, **loose},
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -56,6 +59,12 @@ class ArbiterProcess:
             return error.code, error.read().decode()
         except OSError:
             return 0, ""
+
+    def document(self, view: str) -> dict[str, Any]:
+        """What /api/v1/VIEW says. Errors: AssertionError where it does not answer."""
+        code, body = self.get(f"/api/v1/{view}")
+        assert code == HTTPStatus.OK, f"{self.name}: {code} {body}"
+        return dict(json.loads(body))
 
     def status(self) -> dict[str, Any]:
         """Its /api/v1/status; empty where it does not answer."""
@@ -93,9 +102,10 @@ class Arbiters:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def start(self, *names: str) -> None:
-        """Start some more, and wait until they listen."""
-        started = [ArbiterProcess(name, self._store, self._folder, **self._settings) for name in names]
+    def start(self, *names: str, program: Sequence[str] = SERVE, **settings: str) -> None:
+        """Start some more, and wait until they listen. `settings` go before those of all."""
+        settings = {**self._settings, **settings}
+        started = [ArbiterProcess(name, self._store, self._folder, program, **settings) for name in names]
         for one in started:
             self._stack.callback(one.end)
         for one in started:
