@@ -1,7 +1,10 @@
-"""Three arbiters on a real ZooKeeper and a real YARN with running GPU containers: the leader killed, frozen, asked to go."""
+"""Three arbiters on a real ZooKeeper and a real YARN with running GPU containers: the leader killed, frozen, asked to go, and
+all of them restarted one after the other."""
 
 import json
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -91,13 +94,19 @@ def system(tmp_path: Path) -> Iterator[System]:
         yield System(yarn, arbiters, place)
 
 
-def test_leaders_come_and_go_and_nothing_that_runs_notices(system: System) -> None:
-    leader = system.arbiters.wait_leader()
+def start_steady(system: System, leader: ArbiterProcess) -> str:
+    """An app whose containers run under leases; its application's id."""
     until(lambda: bool(leader.status().get("is_bridge_connected")), "the bridge has found the leader", SETTLED_S)
     job = ShellJob(command="exec sleep 600", n_containers=GPUS, tags=("themis.app=steady",))
     job_id = system.yarn.client.submit_distributed_shell(job)
     until(lambda: len(system.runs()) == GPUS, "the containers run")
     until(lambda: len(system.lines_of_leases(leader)) == GPUS, "their leases are there")
+    return job_id
+
+
+def test_leaders_come_and_go_and_nothing_that_runs_notices(system: System) -> None:
+    leader = system.arbiters.wait_leader()
+    job_id = start_steady(system, leader)
     leases, runs = system.lines_of_leases(leader), system.runs()
 
     leader.signal(signal.SIGKILL)
@@ -130,3 +139,38 @@ def test_leaders_come_and_go_and_nothing_that_runs_notices(system: System) -> No
     again = ShellJob(command="exec sleep 1", n_containers=2, tags=("themis.app=next",))
     system.yarn.client.submit_distributed_shell(again)
     until(lambda: len(system.runs()) == GPUS + 2, "the last leader serves who comes next")
+
+
+def restart(system: System, old: ArbiterProcess) -> ArbiterProcess:
+    """As its supervisor does: SIGTERM, and again at the same address, where bridges look for it."""
+    old.signal(signal.SIGTERM)
+    assert old.process.wait(10) == 0
+    system.arbiters.forget(old)
+    system.arbiters.start(f"{old.name}-again", grpc_address=old.grpc_address)
+    return system.arbiters.all[-1]
+
+
+def wait_standing_by(standby: ArbiterProcess, leader: ArbiterProcess) -> None:
+    until(lambda: standby.status().get("leader_address") == leader.grpc_address, "it stands by", SETTLED_S)
+
+
+def test_a_rolling_restart_of_three_arbiters_moves_no_container(system: System) -> None:
+    """As the guide says: standbys first, then the leader, which steps down before."""
+    leader = system.arbiters.wait_leader()
+    start_steady(system, leader)
+    leases, runs, epoch = system.lines_of_leases(leader), system.runs(), leader.status()["epoch"]
+    for standby in [one for one in system.arbiters.all if one is not leader]:
+        wait_standing_by(restart(system, standby), leader)
+    assert (leader.leads, leader.status()["epoch"]) == (True, epoch)
+
+    everyone = ",".join(one.grpc_address for one in system.arbiters.all)
+    step_down = [sys.executable, "-m", "themis_arbiter.cli", "admin", "step-down", "--yes", "--arbiter", everyone]
+    began_s = time.monotonic()
+    done = subprocess.run(step_down, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stderr
+    following = system.follow(leader, leases)
+    print(f"another leads, with its bridge, {time.monotonic() - began_s:.1f} s after it was asked for")
+    wait_standing_by(restart(system, leader), following)
+    assert (following.leads, following.status()["epoch"]) == (True, epoch + 1), "one change of leaders, not three"
+    assert system.lines_of_leases(following) == leases, "the same leases, with the same ends"
+    assert system.runs() == runs, "no container has ended, none was started twice"

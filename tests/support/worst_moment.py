@@ -9,7 +9,6 @@ right to act before each deed, the election's word that it is over, the look at 
 left are the two fences.
 """
 
-import os
 import signal
 import sys
 import threading
@@ -65,7 +64,8 @@ class Deeds:
         assert self._has_write.wait(WRITE_S_MAX), "no write came"
         self._has_woken = True  # before: the other thread may run first when it wakes
         self._write(FROZEN)
-        os.kill(os.getpid(), signal.SIGSTOP)
+        # At this thread: one sent to the process may be taken by another, and this one go on for a moment.
+        signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
         self._go.set()
 
     def at_write(self) -> None:
