@@ -7,6 +7,8 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -17,13 +19,14 @@ from tests.support.fake_gateway import FakePlugin, FakePy4JServer
 from tests.support.zookeeper_server import ZooKeeper, eventually, run_zookeeper
 from themis_arbiter.adapters.zookeeper.session import Place
 from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
-from themis_arbiter.core.events import Batch
+from themis_arbiter.core.events import Batch, Meter
 from themis_arbiter.core.lease import Lease, LeaseState
 from yarn_bridge.daemon import SILENCE_S, Bridge
 
 pytest_plugins = ["tests.support.zookeeper"]
 pytestmark = [pytest.mark.zookeeper, pytest.mark.timeout(180)]
 
+NOW_MS: Final = int(time.time() * 1_000)
 FAILOVER_S: Final = 3 * SESSION_S + 3  # the session's end, the next list, the take-over; with room for a busy machine
 HAND_OVER_S: Final = 3.0
 CLI: Final = (sys.executable, "-m", "themis_arbiter.cli")
@@ -58,11 +61,12 @@ def a_lease(number: int) -> Lease:
 
 def put_leases(place: Place, count: int) -> list[str]:
     """What an earlier leader left; their ids."""
-    store = ZooKeeperStore(place)
-    epoch = store.acquire_epoch()
     leases = tuple(a_lease(number) for number in range(count))
-    store.commit(Batch(batch_no=1, epoch=epoch, start_id="start-1", last_round=1, last_serial=count, puts=leases))
-    store.close()
+    account = Meter(attained=7_000.0, done=7_000.0, metered_ms=NOW_MS, app_id="alice/app", arrival_ms=NOW_MS - 60_000)
+    accounts = (("application_1_0001", account),)
+    with closing(ZooKeeperStore(place)) as store:
+        left = Batch(batch_no=1, epoch=store.acquire_epoch(), start_id="start-1", last_round=1, last_serial=count, puts=leases)
+        store.commit(replace(left, meters=accounts))
     return [lease.lease_id for lease in leases]
 
 
@@ -160,13 +164,44 @@ def test_a_standby_is_healthy_says_that_it_does_not_lead_and_who_does(place: Pla
     metrics = standby.get("/metrics")[1]
     assert "themis_leader 0.0" in metrics
     assert "themis_epoch 1.0" in metrics
-    assert leader.grpc_address in standby.get("/api/v1/apps")[1]
     for words in (("apps",), ("admin", "audit")):  # an empty list would say that nobody did anything
         refused = themis(*words, "--arbiter", standby.grpc_address)
         assert refused.returncode == 1
         assert f"stands by: {leader.grpc_address} leads" in refused.stderr
     assert themis("apps", "--json", "--arbiter", f"{standby.grpc_address},{leader.grpc_address}").returncode == 0
     assert standby.process.poll() is leader.process.poll() is None
+
+
+def test_a_standby_shows_what_is_stored_and_says_that_it_does_not_lead(place: Place, arbiters: Arbiters) -> None:
+    kept = put_leases(place, 3)
+    arbiters.start("a", "b")
+    leader = arbiters.wait_leader()
+    (standby,) = [one for one in arbiters.all if one is not leader]
+    eventually(lambda: standby.status().get("leader_address") == leader.grpc_address, FAILOVER_S, "it knows who leads")
+    leases, apps = standby.document("leases"), standby.document("apps")
+    for shown in (leases, apps):
+        assert (shown["is_leader"], shown["leader_address"]) == (False, leader.grpc_address)
+        assert 0 < shown["now_ms"] - shown["stored_at_ms"] < 60_000
+        assert f"stands by: {leader.grpc_address} leads; this is what was stored last" in shown["note"]
+    assert leases["leases"] == leader.document("leases")["leases"]
+    assert [x["lease_id"] for x in leases["leases"]] == kept
+    assert standby.document("leases?app=nobody")["leases"] == []
+    (app,) = apps["apps"]
+    assert (app["app_id"], app["user"], app["state"], app["gpus_held"]) == ("alice/app", "alice", "RUNNING", 3)
+    assert app["gpus_by_node"] == {"n0": 1, "n1": 1, "n2": 1}
+    assert (app["attained_gpu_s"], app["arrival_ms"], app["rho"]) == (7.0, NOW_MS - 60_000, None)
+    assert [(job["job_id"], job["gpus_held"]) for job in app["jobs"]] == [("application_1_0001", 3)]
+    code, page = standby.get("/")
+    assert (code, "NOT the leader" in page, "alice/app" in page) == (200, True, True)
+    for view in ("rounds", "nodes", "audit", "explain/alice%2Fapp"):  # what the store does not know
+        code, text = standby.get(f"/api/v1/{view}")
+        assert (code, leader.grpc_address in text) == (503, True), view
+    # It follows what is written, and shows it when nobody leads any more.
+    leader.signal(signal.SIGSTOP)
+    with closing(ZooKeeperStore(place)) as store:
+        written = Batch(batch_no=1, epoch=store.epoch(), start_id="start-1", last_round=2, last_serial=9)
+        store.commit(replace(written, deletes=(kept[0],)))
+    eventually(lambda: [x["lease_id"] for x in standby.document("leases")["leases"]] == kept[1:], 5.0, "it shows what is new")
 
 
 def test_the_bridge_follows_the_lead_and_the_gate_sees_epochs_rise(place: Place, arbiters: Arbiters, tmp_path: Path) -> None:

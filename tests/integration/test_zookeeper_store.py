@@ -12,6 +12,7 @@ import pytest
 from tests.support.zookeeper_server import ZooKeeper, run_zookeeper
 from themis_arbiter.adapters.memory_store import MemoryStore
 from themis_arbiter.adapters.zookeeper import segments, store
+from themis_arbiter.adapters.zookeeper.reading import BookReader
 from themis_arbiter.adapters.zookeeper.session import Place, Session
 from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
 from themis_arbiter.core.events import Batch, Meter
@@ -310,3 +311,22 @@ def commit_again(opened: ZooKeeperStore, one: Batch) -> None:
             time.sleep(0.2)
         else:
             return
+
+
+def test_a_reader_makes_nothing_and_follows_the_book_through_its_being_written_as_one(
+    place: Place, session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "SEGMENTS_MAX", 3)
+    now_s = 0.0
+    reader = BookReader(session, clock_s=lambda: now_s)
+    assert (reader.read().state.leases, reader.read().written_ms) == ((), 0)
+    assert session.exists("/") is None
+    with closing(ZooKeeperStore(place)) as opened:
+        opened.acquire_epoch()
+        for number in range(1, 10):
+            opened.commit(batch(puts=(lease(str(number)),), last_round=number))
+            shown = reader.read()
+            assert len(shown.state.leases) == number - 1, "what is a second old is shown again"
+            now_s += 1.0
+            assert reader.read().state == opened.load()
+        assert abs(reader.read().written_ms - time.time() * 1_000) < 60_000

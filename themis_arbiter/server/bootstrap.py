@@ -50,6 +50,7 @@ from themis_arbiter.server.documents import dumps
 from themis_arbiter.server.http import HttpPort, HttpPortError
 from themis_arbiter.server.journals import LimitedJournal, open_journal, remove_old
 from themis_arbiter.server.local_admin import LocalAdmin
+from themis_arbiter.server.stored_views import StoredViews
 from themis_arbiter.server.term import Seat, Term, TimedArbiter
 from themis_arbiter.server.values import Address, StoreAddress
 
@@ -188,27 +189,35 @@ class Server:
 
     def start(self) -> dict[str, Any]:
         """Listen, and lead or stand for election; returns what the ready line tells. Errors: StartError, nothing is left on."""
-        first = None
+        first, candidacy = None, self._candidacy
         try:
             port = self._grpc.start()
             self.grpc_address = Address(self._config.grpc_address.host, port)
             if self._kept is not None:
                 first = self._begin(*self._kept)
-            self._http.start(admin=LocalAdmin(self._admin), metrics=lambda: scrape_text(self.registry), health=self.health)
+            self._http.start(
+                admin=LocalAdmin(self._admin),
+                metrics=lambda: scrape_text(self.registry),
+                health=self.health,
+                stored=self._stored_views(candidacy) if candidacy is not None else None,
+            )
         except OSError as error:
             self._give_up_start()
             raise StartError(f"grpc_address {self._config.grpc_address}: {error}; choose another") from error
         except (StoreError, EngineError) as error:
             self._give_up_start()
             raise StartError(self._failed or f"store {self._config.store}: {error}") from error
-        if self._candidacy is not None:
-            self._candidacy.start(
+        if candidacy is not None:
+            candidacy.start(
                 self.grpc_address,
                 self.http_address,
                 on_lead=lambda candidate: self._posts.put(_Elected(candidate)),
                 on_stand_down=lambda reason: self._posts.put(_Over(reason)),
             )
         return self._story_of_start(first)
+
+    def _stored_views(self, candidacy: Candidacy) -> StoredViews:
+        return StoredViews(candidacy.stored, candidacy.standing_by, lambda: self._seat.is_taken, self._clock)
 
     def _begin(self, store: LeaseStore, journal: Journal) -> EpochAcquired:
         """Begin a term. Errors: StoreError, EngineError; the term is then still there, to be ended."""

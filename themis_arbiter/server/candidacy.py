@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Final
 
 from themis_arbiter.adapters.zookeeper.elector import ZooKeeperElector
+from themis_arbiter.adapters.zookeeper.reading import BookReader, Stored
 from themis_arbiter.adapters.zookeeper.session import Place
 from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
 from themis_arbiter.core.types import Millis
 from themis_arbiter.engine.loop import NotLeading
-from themis_arbiter.ports import LeaseStore
+from themis_arbiter.ports import LeaseStore, StoreError
 from themis_arbiter.server.config import ZooKeeperConfig
 from themis_arbiter.server.values import Address, StoreAddress
 
@@ -41,6 +42,7 @@ class Candidacy:
         self._place = place
         self._card: dict[str, str] = {}
         self._elector: ZooKeeperElector | None = None
+        self._reader: BookReader | None = None
 
     def start(
         self,
@@ -57,6 +59,7 @@ class Candidacy:
             "http": callable_from_elsewhere(http_address),
         }
         self._elector = ZooKeeperElector(self._place, self._card, on_lead=on_lead, on_stand_down=on_stand_down)
+        self._reader = BookReader(self._elector.session)
         self._elector.start()
 
     def stop(self) -> None:
@@ -67,6 +70,12 @@ class Candidacy:
     def open_store(self, candidate: str) -> LeaseStore:
         """The store for a term that rests on the node `candidate`. Errors: StoreError."""
         return ZooKeeperStore(self._place, leader=self._card, candidate=lambda: candidate)
+
+    def stored(self) -> Stored:
+        """What whoever leads, or led last, has stored; for people to look at. Errors: StoreError."""
+        if self._reader is None:
+            raise StoreError("this arbiter has not started yet")
+        return self._reader.read()
 
     def term_ended(self) -> None:
         """Nothing of the term runs any more, or it could not begin."""

@@ -101,3 +101,20 @@ class Admin(Protocol):
     def explain(self, app_id: str) -> admin_pb2.ExplainReply:
         """Why an app holds what it holds."""
         ...
+
+
+class Stored(Protocol):
+    """The views that a standby has instead: what is stored, as documents that say so. Errors: UnavailableError."""
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether this arbiter does not lead: one that leads and does not answer is another matter."""
+        ...
+
+    def apps(self, *, include_ended: bool) -> Document:
+        """Apps with leases or accounts."""
+        ...
+
+    def leases(self, app_id: str) -> Document:
+        """Leases, of one app or ("") of all."""
+        ...

@@ -20,8 +20,17 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 from themis_arbiter.obs.labels import visible
 from themis_arbiter.obs.logs import RateLimitedLogger
-from themis_arbiter.server.documents import Admin, BadQueryError, Document, NotFoundError, UnavailableError, document, dumps
-from themis_arbiter.server.page import status_page, unavailable_page
+from themis_arbiter.server.documents import (
+    Admin,
+    BadQueryError,
+    Document,
+    NotFoundError,
+    Stored,
+    UnavailableError,
+    document,
+    dumps,
+)
+from themis_arbiter.server.page import status_page, stored_page, unavailable_page
 from themis_arbiter.server.values import Address
 
 THREADS_MAX: Final = 16
@@ -61,9 +70,14 @@ class HttpPort:
             target=self._server.serve_forever, kwargs={"poll_interval": 0.1}, name="http", daemon=True
         )
 
-    def start(self, *, admin: Admin, metrics: Callable[[], bytes], health: Callable[[], str]) -> None:
-        """Answer from now on. `health` says what is wrong with the process, "" for nothing; `metrics` is a scrape."""
-        self._server.routes = Routes(admin, metrics, health)
+    def start(
+        self, *, admin: Admin, metrics: Callable[[], bytes], health: Callable[[], str], stored: Stored | None = None
+    ) -> None:
+        """Answer from now on. `health` says what is wrong with the process, "" for nothing; `metrics` is a scrape.
+
+        `stored` has the views of apps and leases for when `admin` has none.
+        """
+        self._server.routes = Routes(admin, metrics, health, stored)
         self._thread.start()
 
     def stop(self) -> None:
@@ -146,8 +160,10 @@ def _json(value: Document, status: HTTPStatus = HTTPStatus.OK) -> _Reply:
 class Routes:
     """From a path to an answer; knows nothing of sockets."""
 
-    def __init__(self, admin: Admin, metrics: Callable[[], bytes], health: Callable[[], str]) -> None:
-        self._admin, self._metrics, self._health = admin, metrics, health
+    def __init__(
+        self, admin: Admin, metrics: Callable[[], bytes], health: Callable[[], str], stored: Stored | None = None
+    ) -> None:
+        self._admin, self._metrics, self._health, self._stored = admin, metrics, health, stored
 
     def answer(self, target: str) -> _Reply:
         """The reply to GET `target`."""
@@ -171,8 +187,8 @@ class Routes:
             "/metrics": lambda: _Reply(HTTPStatus.OK, self._metrics(), METRICS_TYPE),
             "/healthz": self._is_healthy,
             "/readyz": self._is_ready,
-            "/api/v1/apps": lambda: _json(document(self._admin.apps(include_ended=_flag(query, "all")))),
-            "/api/v1/leases": lambda: _json(document(self._admin.leases(query.get("app", [""])[-1]))),
+            "/api/v1/apps": lambda: _json(self._apps(_flag(query, "all"))),
+            "/api/v1/leases": lambda: _json(self._leases(query.get("app", [""])[-1])),
             "/api/v1/rounds": lambda: _json(document(self._admin.rounds(_limit(query, ROUNDS_DEFAULT, ROUNDS_MAX)))),
             "/api/v1/nodes": lambda: _json(document(self._admin.nodes())),
             "/api/v1/audit": lambda: _json(document(self._admin.audit(_limit(query, AUDIT_DEFAULT, AUDIT_MAX)))),
@@ -183,13 +199,37 @@ class Routes:
             return _json({"error": text, "paths": [*answers, EXPLAIN + "APP"]}, HTTPStatus.NOT_FOUND)
         return answers[path]()
 
+    def _apps(self, include_ended: bool) -> Document:
+        try:
+            return document(self._admin.apps(include_ended=include_ended))
+        except UnavailableError:
+            if self._stored is None or not self._stored.is_standby:
+                raise
+            return self._stored.apps(include_ended=include_ended)
+
+    def _leases(self, app_id: str) -> Document:
+        try:
+            return document(self._admin.leases(app_id))
+        except UnavailableError:
+            if self._stored is None or not self._stored.is_standby:
+                raise
+            return self._stored.leases(app_id)
+
     def _page(self) -> _Reply:
         try:
             admin = self._admin
             text, status = status_page(admin.status(), admin.apps(include_ended=True), admin.nodes()), HTTPStatus.OK
         except UnavailableError as error:
-            text, status = unavailable_page(str(error)), HTTPStatus.SERVICE_UNAVAILABLE
+            text, status = self._page_without_engine(str(error))
         return _Reply(status, text, "text/html; charset=utf-8")
+
+    def _page_without_engine(self, reason: str) -> tuple[str, HTTPStatus]:
+        try:
+            if self._stored is not None and self._stored.is_standby:
+                return stored_page(self._stored.apps(include_ended=False)), HTTPStatus.OK
+        except UnavailableError as error:
+            reason = str(error)
+        return unavailable_page(reason), HTTPStatus.SERVICE_UNAVAILABLE
 
     def _is_healthy(self) -> _Reply:
         problem = self._health()

@@ -6,6 +6,7 @@ from typing import Final
 
 from themis_arbiter.gen.themis.v1 import admin_pb2
 from themis_arbiter.obs.labels import visible
+from themis_arbiter.server.documents import Document
 
 REFRESH_S: Final = 2
 ROWS_MAX: Final = 500
@@ -23,6 +24,7 @@ LINKS: Final = (
     ("/api/v1/audit", "audit"),
 )
 COLUMNS: Final = ("app", "user", "state", "rho so far", "forecast", "GPUs by node", "wanted", "GPU-s done", "of", "leases")
+STORED_COLUMNS: Final = ("app", "user", "state", "GPUs by node", "GPU-s had")
 
 _STYLE: Final = (
     "body{font:15px/1.4 sans-serif;margin:2em;color-scheme:light dark}table{border-collapse:collapse}"
@@ -63,6 +65,28 @@ def _notices(status: admin_pb2.StatusReply, apps: admin_pb2.ListAppsReply, nodes
         yield f"Node {_text(node.node)}: {_text(node.state)}, {node.gpus_total} GPUs{over}."
     if len(odd) > NODES_SHOWN_MAX:
         yield f"And {len(odd) - NODES_SHOWN_MAX} more nodes like these."
+
+
+def stored_page(apps: Document) -> str:
+    """The page of an arbiter that stands by: apps as they stand in the store."""
+    rows = [_stored_row(app) for app in apps["apps"][:ROWS_MAX]]
+    if len(apps["apps"]) > ROWS_MAX:
+        rows.append(f'<tr><td colspan="{len(STORED_COLUMNS)}">and {len(apps["apps"]) - ROWS_MAX} more</td></tr>')
+    if not rows:
+        rows.append(f'<tr><td colspan="{len(STORED_COLUMNS)}">no apps</td></tr>')
+    age_s = max(0, apps["now_ms"] - apps["stored_at_ms"]) / 1_000
+    age = f", {age_s:.0f} s ago" if apps["stored_at_ms"] else ""
+    head = "".join(f"<th>{column}</th>" for column in STORED_COLUMNS)
+    return _page(
+        f"<p><b>NOT the leader.</b> {_text(apps['note'])}{age}.</p>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    )
+
+
+def _stored_row(app: Document) -> str:
+    held = ", ".join(f"{_text(node)}: {app['gpus_by_node'][node]}" for node in sorted(app["gpus_by_node"])) or "–"
+    texts = "".join(f"<td>{_text(app[key] or '')}</td>" for key in ("app_id", "user", "state"))
+    return f"<tr>{texts}<td class=n>{held}</td><td class=n>{app['attained_gpu_s']:.0f}</td></tr>"
 
 
 def unavailable_page(reason: str) -> str:

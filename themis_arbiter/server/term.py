@@ -63,10 +63,15 @@ class Seat:
         """What `fn` says of the arbiter, asked between two steps. Errors: EngineError."""
         return self.taken().call(fn)
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether somebody sits here, and may act."""
+        return self.loop is not None and not (self._why_not is not None and self._why_not())
+
     def taken(self) -> EngineLoop[Arbiter]:
         """The engine. Errors: EngineError where there is none."""
         loop = self.loop
-        if loop is None or (self._why_not is not None and self._why_not()):
+        if loop is None or not self.is_taken:
             raise self._empty()
         return loop
 

@@ -11,7 +11,7 @@ import pytest
 
 from themis_arbiter.gen.themis.v1 import admin_pb2, types_pb2
 from themis_arbiter.server import http as http_module
-from themis_arbiter.server.documents import BadQueryError, NotFoundError, UnavailableError
+from themis_arbiter.server.documents import BadQueryError, Document, NotFoundError, UnavailableError
 from themis_arbiter.server.http import THREADS_MAX, HttpPort, HttpPortError
 from themis_arbiter.server.page import status_page
 from themis_arbiter.server.values import Address
@@ -75,12 +75,26 @@ class CannedAdmin:
         return admin_pb2.ExplainReply(app_id=app_id, lines=["because"])
 
 
+class CannedStore:
+    """What is stored, for a standby to show."""
+
+    is_standby = True
+
+    def apps(self, *, include_ended: bool) -> Document:
+        app = {"app_id": HOSTILE, "user": None, "state": "RUNNING", "gpus_by_node": {HOSTILE: 2}, "attained_gpu_s": 3.0}
+        marks = {"now_ms": 9_000, "stored_at_ms": 2_000, "note": f"{HOSTILE} leads"}
+        return {"apps": [app], "is_leader": False, "include_ended": include_ended, **marks}
+
+    def leases(self, app_id: str) -> Document:
+        return {"leases": [], "is_leader": False, "app": app_id}
+
+
 class Port:
-    def __init__(self, admin: CannedAdmin) -> None:
+    def __init__(self, admin: CannedAdmin, stored: CannedStore | None = None) -> None:
         self.admin = admin
         self.problem = ""
         self.port = HttpPort(Address("127.0.0.1", 0))
-        self.port.start(admin=admin, metrics=lambda: b"themis_max_rho 1.0\n", health=lambda: self.problem)
+        self.port.start(admin=admin, metrics=lambda: b"themis_max_rho 1.0\n", health=lambda: self.problem, stored=stored)
 
     def ask(self, path: str, method: str = "GET") -> tuple[int, str, http.client.HTTPResponse]:
         connection = http.client.HTTPConnection("127.0.0.1", self.port.address.port, timeout=20)
@@ -98,6 +112,23 @@ def port() -> Iterator[Port]:
     yield port
     port.admin.gate.set()
     port.port.stop()
+
+
+def test_what_is_stored_is_shown_by_a_standby_alone() -> None:
+    admin, stored = CannedAdmin(), CannedStore()
+    port = Port(admin, stored)
+    try:
+        assert "is_leader" not in json.loads(port.ask("/api/v1/apps")[1])
+        admin.is_down = True
+        assert json.loads(port.ask("/api/v1/apps?all=1")[1])["include_ended"] is True
+        assert json.loads(port.ask("/api/v1/leases?app=a%2Fb")[1]) == {"leases": [], "is_leader": False, "app": "a/b"}
+        status, page, _ = port.ask("/")
+        assert (status, "NOT the leader" in page, "7 s ago" in page, "<script>" in page) == (200, True, True, False)
+        assert port.ask("/readyz")[0] == port.ask("/api/v1/rounds")[0] == 503
+        stored.is_standby = False  # it leads, and its engine is stuck
+        assert [port.ask(path)[0] for path in ("/", "/api/v1/apps", "/api/v1/leases")] == [503, 503, 503]
+    finally:
+        port.port.stop()
 
 
 def test_metrics_are_what_the_registry_says(port: Port) -> None:

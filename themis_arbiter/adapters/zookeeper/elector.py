@@ -134,6 +134,11 @@ class ZooKeeperElector:
         """What ZooKeeper answers instead of a list of candidates; "" where it gives one, or nothing."""
         return self._problem
 
+    @property
+    def session(self) -> Session:
+        """The connection that it stands with; to read through, by any thread."""
+        return self._session
+
     def reign(self) -> Reign | None:
         """Who took the epoch last, as last read; None: nobody is known to have."""
         return self._reign

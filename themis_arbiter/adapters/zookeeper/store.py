@@ -203,9 +203,9 @@ class ZooKeeperStore:
                     raise
         reign = self._read_reign(session)
         session.ensure(f"{_book(reign)}/segments")
-        if session.exists(_index(reign)) is None:
+        if session.exists(index_path(reign)) is None:
             try:
-                session.create(_index(reign), Index().encode())
+                session.create(index_path(reign), Index().encode())
             except Refused as err:
                 if not isinstance(err.cause, NodeExistsError):
                     raise
@@ -263,7 +263,7 @@ class ZooKeeperStore:
 
     def _read_index(self, session: Session, reign: Reign) -> tuple[Index, int]:
         try:
-            data, stat = session.read(_index(reign))
+            data, stat = session.read(index_path(reign))
         except Refused as err:
             if isinstance(err.cause, NoNodeError):
                 raise StaleEpochError(f"{self._place}: the lease book is gone") from err
@@ -278,7 +278,7 @@ class ZooKeeperStore:
             book = Book()
             try:
                 for segment in index.segments:
-                    book.add(unpack(segment, session.read_all(_paths(reign, segment))))
+                    book.add(unpack(segment, session.read_all(chunk_paths(reign, segment))))
             except Refused as err:
                 if isinstance(err.cause, NoNodeError):
                     continue
@@ -293,7 +293,7 @@ class ZooKeeperStore:
 
         Errors: StaleEpochError, Refused, Unsure.
         """
-        paths = _paths(reign, segment)
+        paths = chunk_paths(reign, segment)
         try:
             for path, chunk in zip(paths[:-1], chunks[:-1], strict=True):
                 staging = session.transaction()
@@ -304,7 +304,7 @@ class ZooKeeperStore:
             data = after.encode()
             commit = session.transaction()
             commit.check(EPOCH, reign.version)
-            commit.set(_index(reign), data, version)
+            commit.set(index_path(reign), data, version)
             commit.create(paths[-1], chunks[-1])
             commit.commit()
         except Unsure:
@@ -334,13 +334,13 @@ class ZooKeeperStore:
     def _compact(self, session: Session, reign: Reign, index: Index, version: int) -> tuple[Index, int]:
         book = Book()
         for segment in index.segments:
-            book.add(unpack(segment, session.read_all(_paths(reign, segment))))
+            book.add(unpack(segment, session.read_all(chunk_paths(reign, segment))))
         snapshot, chunks = pack(self._new_name(reign), book.lines())
         after = index.compacted(snapshot)
         if not self._publish(session, reign, snapshot, chunks, after, version):
             raise StoreError(f"{self._place}: the index changed while the book was written as one")
         self._index = (after, version + 1)
-        gone = [path for segment in index.segments for path in _paths(reign, segment)]
+        gone = [path for segment in index.segments for path in chunk_paths(reign, segment)]
         if not self._is_swept:
             gone += self._strays(session, reign, after, gone)
             self._is_swept = True
@@ -352,7 +352,7 @@ class ZooKeeperStore:
 
         Never a later one's: another may lead by now without this store knowing, and what it wrote is in its index.
         """
-        counts = {path for segment in index.segments for path in _paths(reign, segment)} | set(known)
+        counts = {path for segment in index.segments for path in chunk_paths(reign, segment)} | set(known)
         folder = f"{_book(reign)}/segments"
         names = [name for name in session.children(folder) if _epoch_of(name) <= reign.epoch]
         return [f"{folder}/{name}" for name in names if f"{folder}/{name}" not in counts][:SWEEP_MAX]
@@ -385,11 +385,13 @@ def _book(reign: Reign) -> str:
     return f"/book-{reign.cluster_id}"
 
 
-def _index(reign: Reign) -> str:
+def index_path(reign: Reign) -> str:
+    """Where the index of a reign's book is."""
     return f"{_book(reign)}/index"
 
 
-def _paths(reign: Reign, segment: Segment) -> list[str]:
+def chunk_paths(reign: Reign, segment: Segment) -> list[str]:
+    """Where the chunks of a segment are, in order."""
     return [f"{_book(reign)}/segments/{name}" for name in segment.nodes]
 
 
