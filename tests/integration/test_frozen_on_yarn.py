@@ -8,110 +8,37 @@ import logging
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
 import pytest
 
 from tests.support.arbiters import SESSION_S, ArbiterProcess, Arbiters
-from tests.support.live_yarn import CALM, Part, until
+from tests.support.live_yarn import until
+from tests.support.small_yarn import SETTLED_S, System, calm_arbiters, end_apps, leases_of, small_yarn, wait_bridge, wait_lease
 from tests.support.worst_moment import FROZEN
-from tests.support.zookeeper_server import run_zookeeper
-from themis_arbiter.cli.local.children import clean_environment
-from themis_arbiter.cli.local.stage import PLUGIN_JAR
-from themis_arbiter.core.lease import LeaseState
 from yarn_bridge import relay
-from yarn_bridge.daemon import Bridge
-from yarn_bridge.local import LocalYarn, LocalYarnConfig, NodeSpec, ShellJob
-from yarn_bridge.local.reaper import MARK_VARIABLE
 
 pytest_plugins = ["tests.support.yarn"]
 pytestmark = [pytest.mark.yarn, pytest.mark.zookeeper, pytest.mark.slow, pytest.mark.timeout(300)]
 
-CONFIG: Final = LocalYarnConfig(nodes=(NodeSpec(gpus=2, rack="rack0"),), host_net=19)
-SETTLED_S: Final = 40.0
 KEPT_S: Final = 60.0  # that the bridge of the frozen arbiter keeps its connection, which answers nothing
 SET_WEIGHT: Final = (sys.executable, "-m", "themis_arbiter.cli", "admin", "set-weight", "root/steady", "2", "--yes")
-
-Lease = tuple[str, str, int, int]
-
-
-class System:
-    """YARN and ZooKeeper for all tests of this module; what an arbiter says of it."""
-
-    def __init__(self, yarn: LocalYarn, place: str, folder: Path) -> None:
-        self.yarn, self.place, self.folder = yarn, place, folder
-
-    @property
-    def gateway_dir(self) -> Path:
-        assert self.yarn.config.gateway_dir is not None
-        return self.yarn.config.gateway_dir
-
-    def submit(self, name: str) -> str:
-        """An app of one GPU container that runs until it is killed."""
-        job = ShellJob(command="exec sleep 600", n_containers=1, tags=(f"themis.app={name}",))
-        return self.yarn.client.submit_distributed_shell(job)
-
-    def runs(self) -> list[tuple[str, bool]]:
-        """GPU containers that ever ran, and whether each has ended, by the ResourceManager's log."""
-        return sorted((run.container_id, run.end_ms is not None) for run in self.yarn.container_runs() if run.gpus)
-
-    @contextmanager
-    def bridge_process(self, arbiters: list[ArbiterProcess], name: str) -> Iterator[None]:
-        where = ["--bridge-gateway-dir", str(self.gateway_dir)]
-        where += ["--bridge-arbiter", ",".join(one.grpc_address for one in arbiters)]
-        part = Part("bridge", where, clean_environment({MARK_VARIABLE: self.yarn.mark}), self.folder / f"{name}.log")
-        try:
-            yield
-        finally:
-            part.end()
-
-    @contextmanager
-    def pinned_bridge(self, arbiter: ArbiterProcess) -> Iterator[None]:
-        """One that knows no other arbiter."""
-        bridge = Bridge(self.gateway_dir, arbiter.grpc_address)
-        thread = threading.Thread(target=bridge.run)
-        thread.start()
-        try:
-            yield
-        finally:
-            bridge.stop()
-            thread.join(10)
 
 
 @pytest.fixture(scope="module")
 def system(tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    assert PLUGIN_JAR.is_file(), "make plugin"
-    folder = tmp_path_factory.mktemp("frozen")
-    with ExitStack() as stack:
-        zookeeper = stack.enter_context(run_zookeeper(folder, extra="maxSessionTimeout=120000"))
-        yarn = stack.enter_context(LocalYarn(CONFIG.with_plugin(PLUGIN_JAR), progress=print))
-        yield System(yarn, f"zookeeper:{zookeeper.hosts}/themis", folder)
+    with small_yarn(tmp_path_factory.mktemp("frozen"), host_net=19) as running:
+        yield running
 
 
 @pytest.fixture
 def arbiters(system: System, tmp_path: Path) -> Iterator[Arbiters]:
-    calm = {key: str(value).lower() if isinstance(value, bool) else value for key, value in CALM.items()}
-    with Arbiters(system.place, tmp_path, **calm) as started:
+    with calm_arbiters(system.place, tmp_path) as started:
         yield started
-
-
-def leases_of(arbiter: ArbiterProcess, job_id: str = "") -> list[Lease]:
-    found = [x for x in arbiter.document("leases")["leases"] if job_id in {"", x["job_id"]}]
-    return sorted((x["lease_id"], x["node"], x["gpu"], x["end_ms"]) for x in found if x["state"] == LeaseState.ACTIVE)
-
-
-def wait_lease(arbiter: ArbiterProcess, job_id: str) -> Lease:
-    until(lambda: len(leases_of(arbiter, job_id)) == 1, "its container runs under its lease")
-    return leases_of(arbiter, job_id)[0]
-
-
-def wait_bridge(arbiter: ArbiterProcess) -> None:
-    until(lambda: bool(arbiter.status().get("is_bridge_connected")), "a bridge is with who leads", SETTLED_S)
 
 
 def since_it_woke(deeds: Path) -> list[str]:
@@ -128,12 +55,6 @@ def take_over_gpu(system: System, leader: ArbiterProcess, job_id: str) -> str:
     _, *same_gpu, _ = wait_lease(leader, taking)
     assert same_gpu == gpu, "the GPU of the grant that is still on its way has gone to another"
     return taking
-
-
-def end_apps(system: System, leader: ArbiterProcess, *job_ids: str) -> None:
-    for job_id in job_ids:
-        system.yarn.client.kill(job_id)
-    until(lambda: leader.document("leases")["leases"] == [], "who leads ends the leases of who is gone", SETTLED_S)
 
 
 @pytest.mark.parametrize("how", ["blind", "sighted"])

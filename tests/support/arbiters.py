@@ -102,10 +102,10 @@ class Arbiters:
     def __exit__(self, *_: object) -> None:
         self._stack.close()
 
-    def start(self, *names: str, program: Sequence[str] = SERVE, **settings: str) -> None:
-        """Start some more, and wait until they listen. `settings` go before those of all."""
+    def start(self, *names: str, program: Sequence[str] = SERVE, store: str = "", **settings: str) -> None:
+        """Start some more, and wait until they listen. `store` and `settings` go before those of all."""
         settings = {**self._settings, **settings}
-        started = [ArbiterProcess(name, self._store, self._folder, program, **settings) for name in names]
+        started = [ArbiterProcess(name, store or self._store, self._folder, program, **settings) for name in names]
         for one in started:
             self._stack.callback(one.end)
         for one in started:

@@ -108,7 +108,7 @@ def four_letters(port: int, word: str) -> str:
 def run_zookeeper(folder: Path, *, servers: int = 1, extra: str = "") -> Iterator[ZooKeeper]:
     """`servers` of them, ready, until the block ends; `extra` are more lines of zoo.cfg. Errors: ZooKeeperStartError."""
     jars = fetch_set(JARS, progress=lambda text: print(text, flush=True))
-    ports = _free_ports(3 * servers)
+    ports = free_ports(3 * servers)
     clients, quorum, election = ports[:servers], ports[servers : 2 * servers], ports[2 * servers :]
     peers = [f"server.{k + 1}=127.0.0.1:{quorum[k]}:{election[k]}" for k in range(servers)] if servers > 1 else []
     made = []
@@ -129,7 +129,7 @@ def run_zookeeper(folder: Path, *, servers: int = 1, extra: str = "") -> Iterato
         yield ZooKeeper(made)
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
     """So many ports that nobody listens on now."""
     with ExitStack() as stack:
         links = [stack.enter_context(socket.socket()) for _ in range(count)]

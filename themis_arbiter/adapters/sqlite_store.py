@@ -76,17 +76,8 @@ class SqliteStore:
         StoreError where another process uses the file (seen by its locks, so not across a network's file system), or the
         epoch is that high already; nothing is changed.
         """
-        with self._guarded():
-            try:
-                # SQLite leaves the write-ahead log only where no other connection is open.
-                (mode,) = self._db.execute("PRAGMA journal_mode = DELETE").fetchone()
-            except sqlite3.OperationalError as err:
-                if err.sqlite_errorcode != sqlite3.SQLITE_BUSY:
-                    raise
-                raise StoreError(f"{self._path}: in use by another process: stop the arbiter on it first") from err
-            if mode != "delete":
-                raise StoreError(f"{self._path}: in use by another process: stop the arbiter on it first")
-            self._db.execute("PRAGMA journal_mode = WAL")
+        if self.is_in_use():
+            raise StoreError(f"{self._path}: in use by another process: stop the arbiter on it first")
         with self._transaction() as db:
             (before,) = db.execute("SELECT epoch FROM term").fetchone()
             after = before + 1 if to is None else to
@@ -94,6 +85,19 @@ class SqliteStore:
                 raise StoreError(f"{self._path}: the epoch is {before}: it can be raised, up to {EPOCH_MAX}, never lowered")
             db.execute("UPDATE term SET epoch = ?", (after,))
         return before, after
+
+    def is_in_use(self) -> bool:
+        """Whether another process has the file open, seen by its locks, so not across a network. Errors: StoreError."""
+        with self._guarded():
+            try:
+                # SQLite leaves the write-ahead log only where no other connection is open.
+                (mode,) = self._db.execute("PRAGMA journal_mode = DELETE").fetchone()
+            except sqlite3.OperationalError as err:
+                if err.sqlite_errorcode != sqlite3.SQLITE_BUSY:
+                    raise
+                return True
+            self._db.execute("PRAGMA journal_mode = WAL")
+        return bool(mode != "delete")
 
     def epoch(self) -> Epoch:
         """The highest epoch taken. Errors: StaleEpochError where the file is gone or another one stands in its place."""

@@ -11,7 +11,7 @@ os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 import click
 
 from themis_arbiter import __version__
-from themis_arbiter.cli import admin, audit, compare, listing, processes, replay, simulate, sweep, trace
+from themis_arbiter.cli import admin, admin_store, audit, compare, listing, processes, replay, simulate, sweep, trace
 from themis_arbiter.cli.failures import DONE, INTERRUPTED, NOT_SO
 
 
@@ -39,6 +39,8 @@ for _command in (
     audit.audit,
 ):
     cli.add_command(_command)
+for _command in admin_store.VERBS:
+    admin.admin.add_command(_command)
 
 
 def run(arguments: Sequence[str] | None = None) -> int:

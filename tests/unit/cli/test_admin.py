@@ -2,19 +2,19 @@
 
 import http.client
 import json
-import logging
 import os
 import pty
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.support.logs import logging_kept
 from themis_arbiter.adapters.clock import SystemClock
 from themis_arbiter.adapters.sqlite_store import EPOCH_MAX, SqliteStore
 from themis_arbiter.cli.main import run
@@ -35,21 +35,7 @@ SETTINGS = {
     "THEMIS_RESTART_COST": "0",
     "THEMIS_DEBOUNCE": "50 ms",
 }
-CONFIGURED = ("", "themis", "themis_arbiter", "yarn_bridge", "themis_arbiter.audit")  # loggers that have a level then
 COMMAND = (sys.executable, "-m", "themis_arbiter.cli", "admin")
-
-
-@contextmanager
-def logging_kept() -> Iterator[None]:
-    """What is configured inside is as before afterwards."""
-    root = logging.getLogger()
-    handlers, levels = root.handlers[:], {name: logging.getLogger(name).level for name in CONFIGURED}
-    try:
-        yield
-    finally:
-        root.handlers[:] = handlers
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
 
 
 class Cli:
@@ -195,7 +181,7 @@ def test_audit_lists_what_was_asked_and_what_came_of_it(cli: Cli) -> None:
         (["observe-only", "maybe", "--yes"], "'maybe' is not one of 'on', 'off'"),
         (["revoke", "\udcff", "--yes"], "is not UTF-8"),
         (["reset-epoch", "--yes"], "name the store"),
-        (["reset-epoch", "--store", "memory:", "--yes"], "a store in memory has no epoch"),
+        (["reset-epoch", "--store", "memory:", "--yes"], "a store in memory does not outlive its arbiter"),
         (["reset-epoch", "--store", "sqlite:/nonexistent/x.db", "--yes"], "there is no store"),
         (["reset-epoch", "--store", "leases.db", "--yes"], "--store: 'leases.db' is not a store"),
     ],

@@ -41,7 +41,8 @@ DETACH_TRIES_MAX: Final = 100  # a detachment must not be lost to a full engine;
 DETACH_WAIT_S: Final = 0.1
 DIAGNOSTICS_MAX: Final = 1_000  # applications that one message tells of
 DIAGNOSTICS_LENGTH_MAX: Final = 500  # characters of one line
-REFUSALS: Final = frozenset({"WRONG_START", "OLD_EPOCH", "GAP", "BAD_MESSAGE", "TOO_LARGE"})
+OLD_EPOCH: Final = "OLD_EPOCH"
+REFUSALS: Final = frozenset({"WRONG_START", OLD_EPOCH, "GAP", "BAD_MESSAGE", "TOO_LARGE"})
 
 _log = logging.getLogger(__name__)
 
@@ -353,5 +354,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         if reason not in REFUSALS:
             self.faults.add(Fault.STATE, f"an update was refused for {quoted(reason)}: it counts as BAD_MESSAGE")
             reason = "BAD_MESSAGE"
+        if reason == OLD_EPOCH:
+            _log.error("the plugin has listened to epoch %d: it takes nothing of an arbiter with a lower one", reply.epoch)
         start_id = stream.start_id
         self._engine.submit(lambda at_ms: UpdateRefused(at_ms=at_ms, start_id=start_id, reason=reason))

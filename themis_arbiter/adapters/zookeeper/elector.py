@@ -19,7 +19,7 @@ from typing import Any, Final, assert_never
 from kazoo.exceptions import ConnectionLoss, NoNodeError, SessionExpiredError
 
 from themis_arbiter.adapters.zookeeper.segments import FormatError
-from themis_arbiter.adapters.zookeeper.session import Place, Session
+from themis_arbiter.adapters.zookeeper.session import Place, Refused, Session
 from themis_arbiter.adapters.zookeeper.store import EPOCH, Reign, decode_reign
 from themis_arbiter.core.election import (
     Action,
@@ -56,6 +56,16 @@ def boot_ms() -> Millis:
     """Milliseconds since the machine started, its sleep included: a leader that slept must not think that no time passed."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # the first one is Linux's
     return time.clock_gettime_ns(clock) // 1_000_000
+
+
+def candidates(session: Session) -> int:
+    """How many arbiters stand at the place of `session`, who leads among them. Errors: ZooKeeperError."""
+    try:
+        return len(session.children(ELECTION))
+    except Refused as err:
+        if isinstance(err.cause, NoNodeError):
+            return 0
+        raise
 
 
 class ZooKeeperElector:

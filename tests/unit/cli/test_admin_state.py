@@ -1,0 +1,157 @@
+"""`themis admin export-state` and `import-state` on files; tests/integration/test_moving_stores.py has them on a ZooKeeper."""
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.support.arbiters import SERVE
+from tests.support.logs import logging_kept
+from themis_arbiter.adapters.sqlite_store import SqliteStore
+from themis_arbiter.adapters.state_file import StateFileError, read_state, write_state
+from themis_arbiter.cli.main import run
+from themis_arbiter.core.events import Batch, JobReport, Meter
+from themis_arbiter.core.lease import Lease, LeaseState
+from themis_arbiter.ports import StoredState
+
+SETTINGS = {"THEMIS_GRPC_ADDRESS": "127.0.0.1:0", "THEMIS_HTTP_ADDRESS": "127.0.0.1:0"}
+
+
+def a_state() -> StoredState:
+    """With every kind of thing in it, and names that no line and no encoding may break."""
+    names = ("a/b", "tab\tline\n", "\u0085\u00e9", '"quoted\\')
+    leases = tuple(
+        Lease(
+            lease_id=f"L{k:08d}",
+            grant_id="G1",
+            gpu=f"n{k}:0",
+            app_id=name,
+            job_id=f"application_1_{k}",
+            epoch=3,
+            round_no=2,
+            start_ms=1_000,
+            end_ms=301_000,
+            state=LeaseState.DRAINING if k else LeaseState.ACTIVE,
+        )
+        for k, name in enumerate(names)
+    )
+    ended = Meter(attained=5.5, done=5.0, metered_ms=9, app_id="a/b", ended=JobReport(job_id="j2", app_id="a/b", arrival_ms=3))
+    meters = (("application_1_0", Meter(attained=1.0, done=1.0, metered_ms=7, app_id="a/b", arrival_ms=3)), ("j2", ended))
+    return StoredState(epoch=7, start_id="s1", leases=leases, meters=meters, last_round=12, last_serial=40, admin='{"x":1}')
+
+
+def fill(path: Path, state: StoredState) -> None:
+    with closing(SqliteStore(path)) as store:
+        store.raise_epoch(state.epoch)
+        figures = {"start_id": state.start_id, "last_round": state.last_round, "last_serial": state.last_serial}
+        store.commit(Batch(batch_no=1, epoch=7, puts=state.leases, meters=state.meters, admin=state.admin, **figures))  # type: ignore[arg-type]
+
+
+def loaded(path: Path) -> StoredState:
+    with closing(SqliteStore(path)) as store:
+        return store.load()
+
+
+def admin(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
+    capfd.readouterr()
+    with logging_kept():
+        status = run(["admin", *arguments])
+    return status, *capfd.readouterr()
+
+
+def test_a_store_goes_through_a_file_into_another_under_a_higher_epoch(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    state, backup = a_state(), tmp_path / "backup"
+    fill(tmp_path / "old.db", state)
+    status, out, _ = admin(capfd, "export-state", str(backup), "--store", f"sqlite:{tmp_path}/old.db", "--json")
+    told = json.loads(out)
+    assert (status, told["leases"], told["accounts"], told["epoch"], told["is_in_use"]) == (0, 4, 2, 7, False)
+    assert read_state(backup) == state
+    assert backup.stat().st_mode & 0o777 == 0o600
+    status, out, err = admin(capfd, "import-state", str(backup), "--yes", "--store", f"sqlite:{tmp_path}/new.db")
+    assert (status, "4 leases and 2 accounts" in out, "its epoch is 8" in out) == (0, True, True)
+    assert "verb=import-state" in err
+    moved = loaded(tmp_path / "new.db")
+    assert moved.epoch == 8
+    assert (moved.leases, moved.meters, moved.admin) == (state.leases, state.meters, state.admin)
+    assert (moved.start_id, moved.last_round, moved.last_serial) == ("s1", 12, 40)
+    # What holds something is not filled again, and a file that is there is not written again.
+    status, _, err = admin(capfd, "import-state", str(backup), "--yes", "--store", f"sqlite:{tmp_path}/new.db")
+    assert (status, "is not empty (round 12, 4 leases and 2 accounts); name a new place" in err) == (1, True)
+    assert loaded(tmp_path / "new.db") == moved
+    status, _, err = admin(capfd, "export-state", str(backup), "--store", f"sqlite:{tmp_path}/new.db")
+    assert (status, "is there already; name a new file" in err) == (1, True)
+    assert read_state(backup) == state
+
+
+def test_a_store_with_an_arbiter_on_it_is_copied_and_never_filled(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    state, backup, store = a_state(), tmp_path / "backup", f"sqlite:{tmp_path}/live.db"
+    write_state(backup, state, origin="a test", made_ms=0)
+    environment = {**os.environ, **SETTINGS, "THEMIS_STORE": store}
+    command = [sys.executable, "-m", *SERVE]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=environment) as arbiter:
+        try:
+            assert arbiter.stdout is not None
+            assert json.loads(arbiter.stdout.readline())["epoch"] == 1
+            status, _, err = admin(capfd, "import-state", str(backup), "--yes", "--store", store)
+            assert (status, "in use by another process: stop the arbiter on it first" in err) == (1, True)
+            status, out, _ = admin(capfd, "export-state", str(tmp_path / "copy"), "--store", store)
+            assert (status, "an arbiter runs on that store" in out) == (0, True)
+            assert arbiter.poll() is None
+        finally:
+            arbiter.terminate()
+            arbiter.wait(30)
+    assert loaded(tmp_path / "live.db").leases == ()
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda data: b"", "its first line is none of this program's records"),
+        (lambda data: data[:-20], "damaged"),
+        (lambda data: data.replace(b"L00000001", b"L00000009"), "damaged"),
+        (lambda data: data.replace(b'"readable_by": 1', b'"readable_by": 2'), "newer version"),
+        (lambda data: data.replace(b'"themis-state"', b'"other"'), "not one of `themis admin export-state`"),
+        (lambda data: data.replace(b'"crc"', b'"crk"'), "lacks something"),
+    ],
+    ids=["empty", "cut", "changed", "newer", "foreign", "lacking"],
+)
+def test_a_file_that_is_not_whole_fills_nothing(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, spoil: "object", says: str
+) -> None:
+    backup = tmp_path / "backup"
+    write_state(backup, a_state(), origin="a test", made_ms=0)
+    assert callable(spoil)
+    backup.write_bytes(spoil(backup.read_bytes()))
+    with pytest.raises(StateFileError, match=says):
+        read_state(backup)
+    status, out, err = admin(capfd, "import-state", str(backup), "--yes", "--store", f"sqlite:{tmp_path}/new.db")
+    assert (status, out, says in err) == (2, "", True)
+    assert not (tmp_path / "new.db").exists()
+
+
+def test_any_name_comes_back_from_a_file(tmp_path: Path) -> None:
+    state = a_state()
+    odd = replace(state, leases=(replace(state.leases[0], app_id="java\ud800", lease_id="nul\0"),), admin="\U0001f642")
+    write_state(tmp_path / "backup", odd, origin="\ud800", made_ms=0)
+    assert read_state(tmp_path / "backup") == odd
+
+
+def test_wrong_use_is_told(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for words, says in (
+        (("export-state", "x"), "export-state: name the store"),
+        (("export-state", "x", "--store", "memory:"), "does not outlive its arbiter"),
+        (("export-state", "x", "--store", f"sqlite:{tmp_path}/none.db"), "there is no store"),
+        (("import-state", "x", "--store", f"sqlite:{tmp_path}/new.db"), "--yes"),
+        (("import-state", f"{tmp_path}/none", "--yes", "--store", f"sqlite:{tmp_path}/new.db"), "cannot be read"),
+    ):
+        status, out, err = admin(capfd, *words)
+        assert (status, out) == (2, ""), err
+        assert says in err
+    assert list(tmp_path.iterdir()) == []

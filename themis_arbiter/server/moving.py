@@ -1,0 +1,94 @@
+"""Stores at rest: taking what one holds into a file, and a file into an empty one. For admins; no arbiter does this."""
+
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from themis_arbiter.adapters.sqlite_store import SqliteStore
+from themis_arbiter.adapters.state_file import as_batch, read_state, write_state
+from themis_arbiter.adapters.zookeeper.elector import candidates
+from themis_arbiter.adapters.zookeeper.reading import BookReader
+from themis_arbiter.adapters.zookeeper.session import Place, Session, ZooKeeperError
+from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
+from themis_arbiter.core.types import Epoch, Millis
+from themis_arbiter.ports import StoredState, StoreError
+from themis_arbiter.server.candidacy import place_of
+from themis_arbiter.server.config import ZooKeeperConfig
+from themis_arbiter.server.values import StoreAddress
+
+CONNECT_S: Final = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moved:
+    """What went over. `is_in_use`: an arbiter runs on the store that it came from, and goes on."""
+
+    leases: int
+    accounts: int
+    epoch: Epoch  # of the store that it came from, or of the one where it is now
+    is_in_use: bool = False
+
+
+def export_state(address: StoreAddress, zookeeper: ZooKeeperConfig, path: Path, *, now_ms: Millis) -> Moved:
+    """What the store at `address` holds at one moment, into the new file `path`. Errors: StoreError, StateFileError."""
+    state, is_in_use = _of_file(address.path) if address.path else _of_zookeeper(place_of(address, zookeeper))
+    write_state(path, state, origin=str(address), made_ms=now_ms)
+    return Moved(leases=len(state.leases), accounts=len(state.meters), epoch=state.epoch, is_in_use=is_in_use)
+
+
+def import_state(address: StoreAddress, zookeeper: ZooKeeperConfig, path: Path) -> Moved:
+    """What the file `path` holds, into the store at `address`, which must hold nothing and have no arbiter on it.
+
+    Its epoch is then above the file's and above its own before, so that the ResourceManager listens to who leads next and no
+    more to who led on the old store. Errors: StoreError, StateFileError; nothing is changed but, at most, the epoch.
+    """
+    state = read_state(path)
+    if address.path is not None:
+        with closing(SqliteStore(address.path)) as file:
+            return _fill(file, state, address)
+    place = place_of(address, zookeeper)
+    with _connected(place) as session:
+        standing = candidates(session)
+    if standing:
+        raise StoreError(f"{place}: {standing} arbiters stand for election there; end them first")
+    with closing(ZooKeeperStore(place)) as store:
+        return _fill(store, state, address)
+
+
+def _fill(store: SqliteStore | ZooKeeperStore, state: StoredState, address: StoreAddress) -> Moved:
+    there = store.load()
+    if there.leases or there.meters or there.admin or there.last_serial or there.last_round:
+        held = f"{len(there.leases)} leases and {len(there.meters)} accounts"
+        raise StoreError(f"{address}: is not empty (round {there.last_round}, {held}); name a new place")
+    _, epoch = store.raise_epoch(max(there.epoch, state.epoch) + 1)
+    store.commit(as_batch(state, epoch))
+    return Moved(leases=len(state.leases), accounts=len(state.meters), epoch=epoch)
+
+
+def _of_file(path: Path) -> tuple[StoredState, bool]:
+    with closing(SqliteStore(path)) as store:
+        return store.load(), store.is_in_use()
+
+
+def _of_zookeeper(place: Place) -> tuple[StoredState, bool]:
+    with _connected(place) as session:
+        state = BookReader(session).read().state
+        if not state.epoch:
+            raise StoreError(f"{place}: no arbiter ever led there; look at the path after the hosts")
+        return state, candidates(session) > 0
+
+
+@contextmanager
+def _connected(place: Place) -> Iterator[Session]:
+    """A connection that makes nothing. Errors: StoreError."""
+    session = Session(place)
+    try:
+        session.open()
+        session.wait_connected(CONNECT_S)
+        yield session
+    except ZooKeeperError as err:
+        raise StoreError(f"{place}: {err}") from err
+    finally:
+        session.close()
