@@ -119,7 +119,7 @@ class _Input:
     serial: int
     gpus: float | None = None
     join: FluidApp | None = None
-    extra: tuple[AppId, GpuMillis] | None = None
+    extra: tuple[AppId, GpuMillis, float] | None = None  # work that comes or goes, and the parallelism from then on
     share: tuple[AppId, float, Owners] | None = None
 
     def __lt__(self, other: "_Input") -> bool:
@@ -167,11 +167,11 @@ class _Flow:
                 return flow
             return replace(flow, apps={**flow.apps, app_id: replace(known, weight=weight, owners=owners)})
         assert news.extra is not None
-        app_id, extra = news.extra
+        app_id, extra, parallelism = news.extra
         app = flow.apps.get(app_id)
         if app is None:
             return flow
-        app = replace(app, work=app.work + extra, left=max(0.0, app.left + extra))
+        app = replace(app, work=app.work + extra, left=max(0.0, app.left + extra), parallelism=parallelism)
         finished = dict(flow.finished)
         if app.left > DONE_SHARE * app.work:
             finished.pop(app_id, None)
@@ -204,8 +204,8 @@ class FluidShare:
     def redeclare(self, app_id: AppId, work: GpuMillis, parallelism: float, now_ms: Millis) -> None:
         """The app's work or parallelism is another than said.
 
-        As if from its start while that can be rewound to; later, the parallelism is left and the difference in work comes
-        (or goes) now: a finished app then re-enters.
+        As if from its start while that can be rewound to; later, the difference in work comes (or goes) now, and so does what
+        it can use: a finished app then re-enters. A search that submits its jobs over minutes is as wide as it is in the end.
         """
         for k, news in enumerate(self._inputs):
             if news.join is not None and news.join.app_id == app_id:
@@ -214,8 +214,8 @@ class FluidShare:
                 self._ends = None
                 return
         known = self._now().apps.get(app_id)
-        if known is not None and known.work != work:
-            self._tell(now_ms, extra=(app_id, work - known.work))
+        if known is not None and (known.work, known.parallelism) != (work, parallelism):
+            self._tell(now_ms, extra=(app_id, work - known.work, parallelism))
 
     def reweigh(self, app_id: AppId, weight: float, owners: Owners, now_ms: Millis) -> None:
         """The app's weight or its owners are others from `now_ms` on."""
@@ -265,7 +265,7 @@ class FluidShare:
         *,
         gpus: float | None = None,
         join: FluidApp | None = None,
-        extra: tuple[AppId, GpuMillis] | None = None,
+        extra: tuple[AppId, GpuMillis, float] | None = None,
         share: tuple[AppId, float, Owners] | None = None,
     ) -> None:
         self._serial += 1

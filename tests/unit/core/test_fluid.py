@@ -67,6 +67,16 @@ def test_a_declaration_replaced_early_counts_from_the_start_and_later_from_now()
     assert late.fair_finishes()["a"] == pytest.approx(now + 1_000)
 
 
+def test_who_grows_after_what_can_be_rewound_uses_from_then_on_what_it_then_can() -> None:
+    now = REWIND_MS + 10_000
+    fluid = share(8, app("a", 0, 2.0 * now, 1), app("b", 0, 80.0 * now, 8))  # half of a's work is done by then, on one GPU
+    fluid.advance(now)
+    fluid.redeclare("a", 5.0 * now, 4, now)
+    assert fluid.fair_finishes()["a"] == pytest.approx(2 * now)  # 4 of its 5 parts are left, on 4 GPUs
+    fluid.redeclare("a", 5.0 * now, 2, now)  # and no more than it can use, where that is less
+    assert fluid.fair_finishes()["a"] == pytest.approx(3 * now)
+
+
 def test_an_ended_app_is_forgotten_only_when_nothing_can_move_its_finish() -> None:
     fluid = share(8, app("a", 0, 8_000, 8))
     assert fluid.forget("a", 2_000) is None
