@@ -13,6 +13,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Final
 
@@ -100,11 +101,10 @@ def row(kind: str, in_order: list[float], session_s: float) -> list[str]:
 
 def fill(place: Place, n_leases: int) -> None:
     """The book that they hand on."""
-    store = ZooKeeperStore(place)
-    epoch = store.acquire_epoch()
     leases = Book(n_leases).leases
-    store.commit(Batch(batch_no=1, epoch=epoch, start_id="", last_round=1, last_serial=n_leases, puts=leases))
-    store.close()
+    with closing(ZooKeeperStore(place)) as store:
+        epoch = store.acquire_epoch()
+        store.commit(Batch(batch_no=1, epoch=epoch, start_id="", last_round=1, last_serial=n_leases, puts=leases))
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ from typing import Final
 
 import pytest
 
+from tests.support.zookeeper_clients import Connect, OpenStore
 from tests.support.zookeeper_server import ZooKeeper, eventually, run_zookeeper
 from themis_arbiter.adapters.zookeeper.elector import ELECTION, ZooKeeperElector
-from themis_arbiter.adapters.zookeeper.session import Place, Session
-from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
+from themis_arbiter.adapters.zookeeper.session import Place
 from themis_arbiter.core.election import Phase
 
 pytest_plugins = ["tests.support.zookeeper"]
@@ -89,31 +89,27 @@ def test_one_leads_the_next_follows_at_once_and_resigning_hands_over(
 
 
 def test_a_leaders_epoch_rests_on_its_candidate_and_all_see_who_leads(
-    place: Place, enter: Callable[[Place, str], Candidate]
+    place: Place, enter: Callable[[Place, str], Candidate], open_store: OpenStore
 ) -> None:
     leader, standby = enter(place, "leader"), enter(place, "standby")
     eventually(lambda: one_acts([leader, standby]), FAILOVER_S, "one leads")
     leader, standby = (leader, standby) if leader.acts else (standby, leader)
-    store = ZooKeeperStore(place, leader={"name": leader.name}, candidate=lambda: leader.led[0])
+    store = open_store(place, leader={"name": leader.name}, candidate=lambda: leader.led[0])
     assert store.acquire_epoch() == 1
     eventually(lambda: standby.elector.reign() is not None, FAILOVER_S, "the epoch is read")
     eventually(lambda: getattr(standby.elector.reign(), "leader", {}) == {"name": leader.name}, FAILOVER_S, "its leader too")
-    store.close()
 
 
 def test_a_candidate_whose_node_is_deleted_stands_down_and_stands_again(
-    place: Place, enter: Callable[[Place, str], Candidate]
+    place: Place, enter: Callable[[Place, str], Candidate], connect: Connect
 ) -> None:
     candidate = enter(place, "only")
     eventually(lambda: candidate.acts, FAILOVER_S, "it leads")
-    admin = Session(place)
-    admin.open()
-    admin.wait_connected(10)
+    admin = connect(place)
     admin.delete(candidate.led[0])
     eventually(lambda: len(candidate.led) == 2, FAILOVER_S, "it leads again")
     assert candidate.reasons == ["its candidate's node is gone"]
     assert admin.children(ELECTION) == [candidate.led[1].rpartition("/")[2]]
-    admin.close()
 
 
 def test_an_unreachable_zookeeper_ends_the_lead_before_the_session_and_the_session_outlives_a_hiccup(
@@ -143,7 +139,7 @@ def test_an_unreachable_zookeeper_ends_the_lead_before_the_session_and_the_sessi
 
 
 def test_a_server_that_dies_again_and_again_leaves_one_leader_and_no_ghosts(
-    tmp_path: Path, enter: Callable[[Place, str], Candidate]
+    tmp_path: Path, enter: Callable[[Place, str], Candidate], connect: Connect
 ) -> None:
     with run_zookeeper(tmp_path) as zookeeper:
         server = zookeeper.servers[0]
@@ -171,11 +167,8 @@ def test_a_server_that_dies_again_and_again_leaves_one_leader_and_no_ghosts(
         stop.set()
         watcher.join()
         assert both == []
-        admin = Session(place)
-        admin.open()
-        admin.wait_connected(10)
+        admin = connect(place)
         eventually(lambda: len(admin.children(ELECTION)) == 3, 3 * FAILOVER_S, "nodes of live candidates alone")
-        admin.close()
 
 
 def test_the_granted_timeout_counts_not_the_one_asked_for(tmp_path: Path, enter: Callable[[Place, str], Candidate]) -> None:
@@ -188,7 +181,7 @@ def test_the_granted_timeout_counts_not_the_one_asked_for(tmp_path: Path, enter:
 
 
 def test_contenders_that_come_and_go_while_zookeeper_hesitates_leave_no_ghosts(
-    tmp_path: Path, enter: Callable[[Place, str], Candidate]
+    tmp_path: Path, enter: Callable[[Place, str], Candidate], connect: Connect
 ) -> None:
     with run_zookeeper(tmp_path) as zookeeper:
         place, server = Place(hosts=zookeeper.hosts, chroot="/x", session_s=SESSION_S), zookeeper.servers[0].daemon
@@ -205,11 +198,8 @@ def test_contenders_that_come_and_go_while_zookeeper_hesitates_leave_no_ghosts(
             time.sleep(0.2)
             passing.elector.stop()
         eventually(lambda: one_acts([stays]), 3 * FAILOVER_S, "it leads, still or again")
-        admin = Session(place)
-        admin.open()
-        admin.wait_connected(10)
+        admin = connect(place)
         eventually(lambda: len(admin.children(ELECTION)) == 1, 3 * FAILOVER_S, "its own node alone is left")
-        admin.close()
 
 
 def test_a_lost_server_costs_no_lead_and_a_lost_quorum_does(tmp_path: Path, enter: Callable[[Place, str], Candidate]) -> None:

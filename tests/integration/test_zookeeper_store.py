@@ -2,13 +2,13 @@
 
 import random
 import time
-from collections.abc import Iterator
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.support.zookeeper_clients import Connect, OpenStore
 from tests.support.zookeeper_server import ZooKeeper, run_zookeeper
 from themis_arbiter.adapters.memory_store import MemoryStore
 from themis_arbiter.adapters.zookeeper import segments, store
@@ -32,12 +32,8 @@ def place(zookeeper: ZooKeeper, request: pytest.FixtureRequest) -> Place:
 
 
 @pytest.fixture
-def session(place: Place) -> Iterator[Session]:
-    opened = Session(place)
-    opened.open()
-    opened.wait_connected(10)
-    yield opened
-    opened.close()
+def session(place: Place, connect: Connect) -> Session:
+    return connect(place)
 
 
 def lease(name: str, **changes: object) -> Lease:
@@ -62,8 +58,10 @@ def nodes_of(session: Session) -> dict[str, int]:
     return found
 
 
-def test_20_000_leases_leave_every_node_far_from_the_limit_and_a_round_is_small(place: Place, session: Session) -> None:
-    opened = ZooKeeperStore(place)
+def test_20_000_leases_leave_every_node_far_from_the_limit_and_a_round_is_small(
+    place: Place, session: Session, open_store: OpenStore
+) -> None:
+    opened = open_store(place)
     opened.acquire_epoch()
     puts = tuple(lease(f"{k:05d}") for k in range(LEASES))
     opened.commit(batch(puts=puts))
@@ -77,14 +75,14 @@ def test_20_000_leases_leave_every_node_far_from_the_limit_and_a_round_is_small(
     sizes = nodes_of(session)
     assert max(sizes.values()) <= NODE_BYTES_MAX
     assert sum(sizes.values()) < 8 * 2**20
-    fresh = ZooKeeperStore(place)
+    fresh = open_store(place)
     assert fresh.load().leases == renewed
-    fresh.close()
-    opened.close()
 
 
-def test_what_is_larger_than_a_node_is_split_and_costs_no_session(place: Place, session: Session) -> None:
-    opened = ZooKeeperStore(place)
+def test_what_is_larger_than_a_node_is_split_and_costs_no_session(
+    place: Place, session: Session, open_store: OpenStore
+) -> None:
+    opened = open_store(place)
     opened.acquire_epoch()
     session_id = session.session_id
     chance = random.Random(1)
@@ -95,28 +93,27 @@ def test_what_is_larger_than_a_node_is_split_and_costs_no_session(place: Place, 
     assert state.leases == (lease("1"),)
     assert max(nodes_of(session).values()) <= NODE_BYTES_MAX
     assert session.session_id == session_id
-    opened.close()
 
 
-def test_names_of_any_kind_come_back_and_cost_no_session(place: Place, session: Session) -> None:
-    opened = ZooKeeperStore(place)
+def test_names_of_any_kind_come_back_and_cost_no_session(place: Place, session: Session, open_store: OpenStore) -> None:
+    opened = open_store(place)
     opened.acquire_epoch()
     session_id = session.session_id
     names = ["a/b", "..", "x" * 5_000, "\U0001f642", "nul\0", "\u0085", "tab\tline\n", "java\ud800", "java\udc00", '"quoted\\']
     puts = tuple(lease(name) for name in sorted(names))
     opened.commit(batch(puts=puts, meters=tuple((name, Meter(attained=1, done=1, metered_ms=1)) for name in sorted(names))))
-    fresh = ZooKeeperStore(place)
+    fresh = open_store(place)
     state = fresh.load()
     assert state.leases == puts
     assert [name for name, _ in state.meters] == sorted(names)
     assert session.exists(store.EPOCH) is not None
     assert session.session_id == session_id
-    fresh.close()
-    opened.close()
 
 
-def test_a_write_past_the_limit_is_refused_and_the_next_one_goes_through(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    opened = ZooKeeperStore(place)
+def test_a_write_past_the_limit_is_refused_and_the_next_one_goes_through(
+    place: Place, monkeypatch: pytest.MonkeyPatch, open_store: OpenStore
+) -> None:
+    opened = open_store(place)
     opened.acquire_epoch()
     with monkeypatch.context() as limits:
         limits.setattr(segments, "SEGMENT_BYTES_MAX", 100)
@@ -124,17 +121,16 @@ def test_a_write_past_the_limit_is_refused_and_the_next_one_goes_through(place: 
             opened.commit(batch(puts=tuple(lease(f"{k}") for k in range(100))))
     opened.commit(batch(puts=(lease("1"),)))
     assert opened.load().leases == (lease("1"),)
-    opened.close()
 
 
 def test_years_of_rounds_keep_the_book_short_and_like_a_store_in_memory(
-    place: Place, session: Session, monkeypatch: pytest.MonkeyPatch
+    place: Place, session: Session, monkeypatch: pytest.MonkeyPatch, open_store: OpenStore
 ) -> None:
     monkeypatch.setattr(store, "SEGMENTS_MAX", 8)
-    opened, memory, chance = ZooKeeperStore(place), MemoryStore(), random.Random(2)
+    opened, memory, chance = open_store(place), MemoryStore(), random.Random(2)
     opened.acquire_epoch()
     memory.acquire_epoch()
-    other = ZooKeeperStore(place)
+    other = open_store(place)
     for number in range(60):
         names = [f"{chance.randrange(40)}" for _ in range(6)]
         meters = tuple(
@@ -153,19 +149,17 @@ def test_years_of_rounds_keep_the_book_short_and_like_a_store_in_memory(
             assert other.load() == memory.load()
     assert opened.load() == other.load() == memory.load()
     assert len(nodes_of(session)) < 20
-    other.close()
-    opened.close()
 
 
 def test_an_earlier_leaders_broken_write_is_seen_by_nobody_and_swept(
-    place: Place, session: Session, monkeypatch: pytest.MonkeyPatch
+    place: Place, session: Session, monkeypatch: pytest.MonkeyPatch, open_store: OpenStore
 ) -> None:
-    old = ZooKeeperStore(place)
+    old = open_store(place)
     old.acquire_epoch()
     (book,) = [name for name in session.children("/") if name.startswith("book-")]
     session.create(f"/{book}/segments/1-dead-1-0", b"half of a batch")
     session.create(f"/{book}/segments/3-next-1-0", b"of a leader that this one does not know of yet")
-    new = ZooKeeperStore(place)
+    new = open_store(place)
     new.acquire_epoch()
     assert new.load().leases == ()
     monkeypatch.setattr(store, "SEGMENTS_MAX", 1)
@@ -175,24 +169,22 @@ def test_an_earlier_leaders_broken_write_is_seen_by_nobody_and_swept(
     assert "dead" not in there
     assert "3-next-1-0" in there
     assert len(new.load().leases) == 3
-    new.close()
-    old.close()
 
 
-def test_an_arbiter_whose_namespace_was_wiped_cannot_write_into_the_next_one(place: Place, zookeeper: ZooKeeper) -> None:
-    old = ZooKeeperStore(place)
+def test_an_arbiter_whose_namespace_was_wiped_cannot_write_into_the_next_one(
+    place: Place, zookeeper: ZooKeeper, open_store: OpenStore, connect: Connect
+) -> None:
+    old = open_store(place)
     old.acquire_epoch()
     old.commit(batch(puts=(lease("1"),)))
-    above = Session(Place(hosts=zookeeper.hosts))
-    above.open()
-    above.wait_connected(10)
+    above = connect(Place(hosts=zookeeper.hosts))
     for path in sorted(nodes_of_tree(above, place.chroot), reverse=True):
         above.delete(path)
     with pytest.raises(StaleEpochError, match="gone"):
         old.epoch()
     with pytest.raises(StaleEpochError):
         old.commit(batch(puts=(lease("2"),)))
-    new = ZooKeeperStore(place)
+    new = open_store(place)
     new.acquire_epoch()  # the same number, and a node of the same version
     new.commit(batch(puts=(lease("3"),)))
     with pytest.raises(StaleEpochError, match="another cluster"):
@@ -201,16 +193,14 @@ def test_an_arbiter_whose_namespace_was_wiped_cannot_write_into_the_next_one(pla
         with pytest.raises(StaleEpochError):
             old.commit(batch(puts=(lease("4"),)))
     assert new.load().leases == (lease("3"),)
-    for one in (old, new, above):
-        one.close()
 
 
 def nodes_of_tree(session: Session, root: str) -> list[str]:
     return [root, *(path for name in session.children(root) for path in nodes_of_tree(session, f"{root}/{name}"))]
 
 
-def test_the_epoch_is_not_taken_without_the_candidates_node(place: Place, session: Session) -> None:
-    opened = ZooKeeperStore(place, candidate=lambda: "/candidate", leader={"name": "me"})
+def test_the_epoch_is_not_taken_without_the_candidates_node(place: Place, session: Session, open_store: OpenStore) -> None:
+    opened = open_store(place, candidate=lambda: "/candidate", leader={"name": "me"})
     with pytest.raises(StoreError, match="elected is over"):
         opened.acquire_epoch()
     assert opened.epoch() == 0
@@ -219,53 +209,46 @@ def test_the_epoch_is_not_taken_without_the_candidates_node(place: Place, sessio
     reign = store.reader(session)
     assert reign is not None
     assert (reign.epoch, reign.leader) == (1, {"name": "me"})
-    opened.close()
 
 
-def test_an_admin_raises_the_epoch_and_the_leader_is_fenced(place: Place) -> None:
-    leading, admin = ZooKeeperStore(place), ZooKeeperStore(place)
+def test_an_admin_raises_the_epoch_and_the_leader_is_fenced(place: Place, open_store: OpenStore) -> None:
+    leading, admin = open_store(place), open_store(place)
     leading.acquire_epoch()
     assert admin.raise_epoch(7) == (1, 7)
     with pytest.raises(StoreError, match="never lowered"):
         admin.raise_epoch(7)
     with pytest.raises(StaleEpochError, match="epoch 1, the store is at 7"):
         leading.commit(batch(puts=(lease("1"),)))
-    leading.close()
-    admin.close()
 
 
-def test_nodes_made_with_credentials_are_for_that_user_alone(place: Place) -> None:
+def test_nodes_made_with_credentials_are_for_that_user_alone(place: Place, open_store: OpenStore, connect: Connect) -> None:
     owned = replace(place, credentials=("themis", "secret"))
-    opened = ZooKeeperStore(owned)
+    opened = open_store(owned)
     opened.acquire_epoch()
     opened.commit(batch(puts=(lease("1"),)))
-    mine = Session(owned)
-    mine.open()
-    mine.wait_connected(10)
+    mine = connect(owned)
     for path in nodes_of(mine):
         if path != "/":
             assert [acl.id.scheme for acl in mine.acls(path)] == ["digest"], path
-    mine.close()
-    opened.close()
     for other in (place, replace(place, credentials=("themis", "wrong"))):
         with pytest.raises(StoreError, match="NoAuth"):
-            ZooKeeperStore(other)
+            open_store(other)
 
 
-def test_a_store_of_a_newer_version_is_left_alone(place: Place, session: Session) -> None:
-    ZooKeeperStore(place).close()
+def test_a_store_of_a_newer_version_is_left_alone(place: Place, session: Session, open_store: OpenStore) -> None:
+    open_store(place)
     data, stat = session.read(store.EPOCH)
     newer = session.transaction()
     newer.set(store.EPOCH, data.replace(b'"readable_by": 1', b'"readable_by": 2'), stat.version)
     newer.commit()
     with pytest.raises(StoreError, match="newer version"):
-        ZooKeeperStore(place)
+        open_store(place)
 
 
-def test_nobody_there_is_told_in_time() -> None:
+def test_nobody_there_is_told_in_time(open_store: OpenStore) -> None:
     began_s = time.monotonic()
     with pytest.raises(StoreError, match=r"no ZooKeeper answers at 127\.0\.0\.1:1 "):
-        ZooKeeperStore(Place(hosts="127.0.0.1:1", chroot="/x"), connect_s=0.5)
+        open_store(Place(hosts="127.0.0.1:1", chroot="/x"), connect_s=0.5)
     assert time.monotonic() - began_s < 5
 
 
@@ -314,19 +297,19 @@ def commit_again(opened: ZooKeeperStore, one: Batch) -> None:
 
 
 def test_a_reader_makes_nothing_and_follows_the_book_through_its_being_written_as_one(
-    place: Place, session: Session, monkeypatch: pytest.MonkeyPatch
+    place: Place, session: Session, monkeypatch: pytest.MonkeyPatch, open_store: OpenStore
 ) -> None:
     monkeypatch.setattr(store, "SEGMENTS_MAX", 3)
     now_s = 0.0
     reader = BookReader(session, clock_s=lambda: now_s)
     assert (reader.read().state.leases, reader.read().written_ms) == ((), 0)
     assert session.exists("/") is None
-    with closing(ZooKeeperStore(place)) as opened:
-        opened.acquire_epoch()
-        for number in range(1, 10):
-            opened.commit(batch(puts=(lease(str(number)),), last_round=number))
-            shown = reader.read()
-            assert len(shown.state.leases) == number - 1, "what is a second old is shown again"
-            now_s += 1.0
-            assert reader.read().state == opened.load()
-        assert abs(reader.read().written_ms - time.time() * 1_000) < 60_000
+    opened = open_store(place)
+    opened.acquire_epoch()
+    for number in range(1, 10):
+        opened.commit(batch(puts=(lease(str(number)),), last_round=number))
+        shown = reader.read()
+        assert len(shown.state.leases) == number - 1, "what is a second old is shown again"
+        now_s += 1.0
+        assert reader.read().state == opened.load()
+    assert abs(reader.read().written_ms - time.time() * 1_000) < 60_000
