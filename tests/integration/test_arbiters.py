@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from tests.support.arbiters import SESSION_S, ArbiterProcess, Arbiters
 from tests.support.fake_gateway import FakePlugin, FakePy4JServer
@@ -152,7 +153,12 @@ def test_sigterm_and_step_down_hand_over_at_once_and_a_lone_arbiter_keeps_the_le
     assert leases_of(leader) == kept
 
 
-def test_a_standby_is_healthy_says_that_it_does_not_lead_and_who_does(place: Place, arbiters: Arbiters) -> None:
+def test_a_standby_is_healthy_says_that_it_does_not_lead_and_who_does(
+    place: Place, arbiters: Arbiters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "leftovers").mkdir()
+    (tmp_path / "leftovers" / "gauge_all_1.db").write_bytes(b"of a process that is dead")
+    monkeypatch.setenv("PROMETHEUS_MULTIPROC_DIR", str(tmp_path / "leftovers"))
     arbiters.start("a", "b")
     leader = arbiters.wait_leader()
     (standby,) = [one for one in arbiters.all if one is not leader]
@@ -170,6 +176,12 @@ def test_a_standby_is_healthy_says_that_it_does_not_lead_and_who_does(place: Pla
         assert f"stands by: {leader.grpc_address} leads" in refused.stderr
     assert themis("apps", "--json", "--arbiter", f"{standby.grpc_address},{leader.grpc_address}").returncode == 0
     assert standby.process.poll() is leader.process.poll() is None
+    leader.process.kill()
+    arbiters.forget(leader)
+    assert arbiters.wait_leader(within_s=FAILOVER_S) is standby
+    metrics = standby.get("/metrics")[1]
+    assert "themis_leader 1.0" in metrics
+    assert "themis_epoch 2.0" in metrics
 
 
 def test_a_standby_shows_what_is_stored_and_says_that_it_does_not_lead(place: Place, arbiters: Arbiters) -> None:
@@ -202,6 +214,29 @@ def test_a_standby_shows_what_is_stored_and_says_that_it_does_not_lead(place: Pl
         written = Batch(batch_no=1, epoch=store.epoch(), start_id="start-1", last_round=2, last_serial=9)
         store.commit(replace(written, deletes=(kept[0],)))
     eventually(lambda: [x["lease_id"] for x in standby.document("leases")["leases"]] == kept[1:], 5.0, "it shows what is new")
+
+
+def test_a_wall_clock_that_jumps_moves_no_lease_end_and_costs_no_lead(place: Place, arbiters: Arbiters, tmp_path: Path) -> None:
+    put_leases(place, 3)
+    off_by = tmp_path / "off-by"
+    off_by.write_text("0")
+    arbiters.start("a", program=("tests.support.jumping_clock", str(off_by)))
+    leader = arbiters.wait_leader()
+    began_s, shown = time.monotonic(), leader.document("leases")
+    ends, epoch = {x["lease_id"]: x["end_ms"] for x in shown["leases"]}, leader.status()["epoch"]
+    for seconds in (-3 * 365 * 86_400, 3_600, 0):
+        off_by.write_text(str(seconds))
+        time.sleep(1.5 * SESSION_S)
+        now = leader.document("leases")
+        passed_ms = (time.monotonic() - began_s) * 1_000
+        assert abs(now["now_ms"] - shown["now_ms"] - passed_ms) < 1_000, "its time goes on as time does"
+        assert {x["lease_id"]: x["end_ms"] for x in now["leases"]} == ends
+        assert (leader.leads, leader.status()["epoch"]) == (True, epoch)
+    families = text_string_to_metric_families(leader.get("/metrics")[1])
+    samples = [x for family in families if family.name.startswith("themis_") for x in family.samples]
+    assert len(samples) > 10
+    assert [x for x in samples if x.value < 0] == []
+    assert "standing down" not in leader.log.read_text(encoding="utf-8")
 
 
 def test_the_bridge_follows_the_lead_and_the_gate_sees_epochs_rise(place: Place, arbiters: Arbiters, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any, Final
 
@@ -104,6 +104,13 @@ def start_steady(system: System, leader: ArbiterProcess) -> str:
     return job_id
 
 
+def run_a_short_app(system: System, name: str) -> None:
+    """One that is served and ends."""
+    job = ShellJob(command="exec sleep 1", n_containers=2, tags=(f"themis.app={name}",))
+    done = system.yarn.client.wait(system.yarn.client.submit_distributed_shell(job))
+    assert done["finalStatus"] == "SUCCEEDED"
+
+
 def test_leaders_come_and_go_and_nothing_that_runs_notices(system: System) -> None:
     leader = system.arbiters.wait_leader()
     job_id = start_steady(system, leader)
@@ -121,10 +128,8 @@ def test_leaders_come_and_go_and_nothing_that_runs_notices(system: System) -> No
     until(lambda: second.status().get("is_leader") is False, "who was frozen stands by", SETTLED_S)
     assert third.leads
     # What it had under way when it froze: the first write and the first message of its epoch are both refused.
-    frozen = ZooKeeperStore(system.place)
-    with pytest.raises(StaleEpochError):
+    with closing(ZooKeeperStore(system.place)) as frozen, pytest.raises(StaleEpochError):
         frozen.commit(Batch(batch_no=1, epoch=epoch, start_id="", last_round=9, last_serial=9, deletes=(leases[0][0],)))
-    frozen.close()
     refused = system.tell(epoch)
     assert (refused.get("is_accepted", False), refused["reason"]) == (False, "OLD_EPOCH")
 
@@ -154,8 +159,8 @@ def wait_standing_by(standby: ArbiterProcess, leader: ArbiterProcess) -> None:
     until(lambda: standby.status().get("leader_address") == leader.grpc_address, "it stands by", SETTLED_S)
 
 
-def test_a_rolling_restart_of_three_arbiters_moves_no_container(system: System) -> None:
-    """As the guide says: standbys first, then the leader, which steps down before."""
+def test_a_rolling_restart_of_three_arbiters_moves_no_container_and_a_kill_of_all_loses_nothing(system: System) -> None:
+    """The restart is as the guide says: standbys first, then the leader, which steps down before."""
     leader = system.arbiters.wait_leader()
     start_steady(system, leader)
     leases, runs, epoch = system.lines_of_leases(leader), system.runs(), leader.status()["epoch"]
@@ -174,3 +179,19 @@ def test_a_rolling_restart_of_three_arbiters_moves_no_container(system: System) 
     assert (following.leads, following.status()["epoch"]) == (True, epoch + 1), "one change of leaders, not three"
     assert system.lines_of_leases(following) == leases, "the same leases, with the same ends"
     assert system.runs() == runs, "no container has ended, none was started twice"
+
+    # All of them killed at once, and started again: what is over stays over, what runs keeps its leases.
+    run_a_short_app(system, "over")
+    until(lambda: system.lines_of_leases(following) == leases, "the short app's leases end", SETTLED_S)
+    runs, addresses = system.runs(), [one.grpc_address for one in system.arbiters.all]
+    for one in system.arbiters.all:
+        one.signal(signal.SIGKILL)
+    for one in system.arbiters.all.copy():
+        system.arbiters.forget(one)
+    for number, address in enumerate(addresses):
+        system.arbiters.start(f"back-{number}", grpc_address=address)
+    last = system.follow(leader, leases)
+    assert [(x["app_id"].rpartition("/")[2], x["gpus_held"]) for x in last.document("apps")["apps"]] == [("steady", GPUS)]
+    assert system.runs() == runs, "no container has ended, none was started"
+    run_a_short_app(system, "next")
+    until(lambda: system.lines_of_leases(last) == leases, "who comes next was served, and its leases end", SETTLED_S)

@@ -273,6 +273,35 @@ def test_a_node_that_does_not_come_back_after_a_restart_is_lost_in_the_end() -> 
     assert {x.node_of_gpu for x in bench.arbiter.state.ledger} == {"n0"}
 
 
+def test_a_node_that_reports_only_after_the_grace_has_its_containers_adopted_and_the_others_keep_their_leases() -> None:
+    """YARN's nodes wait for a frozen ResourceManager until it wakes, which may be long after its standby has taken over."""
+    bench = Bench().up(job("a", 8), job("b", 1, at=1))
+    bench.wake(500, Timer.ROUND)
+    running(bench, "a")
+    before = {x.lease_id: x for x in bench.arbiter.state.ledger}
+    on_n0 = tuple(container(k, "a", "n0") for k in range(4))
+    bench.at(3_000, RmAttached(at_ms=3_000, start_id="s2"))
+    jobs = (job("a", 0), job("b", 1, at=1))
+    bench.at(3_100, RmReported(at_ms=3_100, start_id="s2", is_full=True, nodes=NODES[:1], jobs=jobs, containers=on_n0))
+    bench.wake(7_900, Timer.TIDY)
+    assert bench.states()["a"] == ["active"] * 8, "within the grace nothing is given up"
+    bench.wake(8_000, Timer.TIDY)
+    bench.wake(8_100, Timer.ABSENT)
+    bench.wake(9_000, Timer.ROUND)
+    assert {x.node_of_gpu for x in bench.arbiter.state.ledger} == {"n0"}
+    on_n1 = tuple(container(k, "a", "n1") for k in range(4, 8))
+    bench.at(10_000, RmReported(at_ms=10_000, start_id="s2", nodes=NODES[1:], containers=on_n1))
+    after = {x.lease_id: x for x in bench.arbiter.state.ledger if x.job_id == "a"}
+    assert {i: x for i, x in after.items() if x.node_of_gpu == "n0"} == {
+        i: x for i, x in before.items() if x.node_of_gpu == "n0"
+    }
+    late = [x for x in after.values() if x.node_of_gpu == "n1"]
+    assert [(x.cause, x.end_ms) for x in late] == [(Cause.ADOPTED, 20_000)] * 4, "to the next common end"
+    assert not before.keys() & {x.lease_id for x in late}
+    bench.wake(10_500, Timer.ROUND)
+    assert "b" not in bench.states(), "nobody else gets a GPU that is in use"
+
+
 def new_leader_of_a_gang_over_both_nodes(*nodes: NodeReport) -> Bench:
     before = Bench().up(job("a", 8, gang=8), job("b", 1, at=1))
     before.wake(500, Timer.ROUND)
