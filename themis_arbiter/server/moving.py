@@ -52,7 +52,8 @@ def import_state(address: StoreAddress, zookeeper: ZooKeeperConfig, path: Path) 
     with _connected(place) as session:
         standing = candidates(session)
     if standing:
-        raise StoreError(f"{place}: {standing} arbiters stand for election there; end them first")
+        who = "an arbiter stands" if standing == 1 else f"{standing} arbiters stand"
+        raise StoreError(f"{place}: {who} for election there: end all arbiters first")
     with closing(ZooKeeperStore(place)) as store:
         return _fill(store, state, address)
 

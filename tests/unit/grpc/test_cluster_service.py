@@ -168,6 +168,14 @@ def test_a_refusal_asks_for_everything_and_an_acceptance_for_nothing(serving: Se
     assert [r.reason for r in refused] == ["GAP", "BAD_MESSAGE"]
 
 
+def test_a_refused_epoch_is_told_with_the_one_that_the_plugin_has_listened_to(
+    serving: Serving, bridge: BridgeEnd, caplog: pytest.LogCaptureFixture
+) -> None:
+    bridge.send(lease_reply=pb.LeaseReply(reason="OLD_EPOCH", epoch=41))
+    assert serving.engine.wait_for(UpdateRefused)[0].reason == "OLD_EPOCH"
+    assert "the plugin has listened to epoch 41" in caplog.text
+
+
 def test_a_new_bridge_replaces_the_old_one(serving: Serving, bridge: BridgeEnd, channel: grpc.Channel) -> None:
     new = BridgeEnd(channel)
     serving.engine.wait_for(RmAttached, 2)
