@@ -16,7 +16,17 @@ from typing import Any, Final
 from tests.figures import measured
 from tests.figures.charts import Group, bar_chart
 from tests.figures.experiments import EXPERIMENTS, VARIANTS, Inputs, liar, targets
-from tests.figures.tables import Runs, by_policy, by_workload, order_exceptions, table, verdict_table, verdicts
+from tests.figures.tables import (
+    DOCS,
+    Runs,
+    by_policy,
+    by_workload,
+    order_exceptions,
+    table,
+    verdict_table,
+    verdicts,
+    write_docs,
+)
 from themis_arbiter.core.policies import POLICIES
 from themis_arbiter.sim.sweep import Interval, Point, interval
 from themis_arbiter.sim.sweep_run import Outcome, Work, core_count, cores, run_all
@@ -26,7 +36,6 @@ SHARED: Final = ROOT.parent / "shared/traces"
 KEPT: Final = frozenset({"summary.json", "apps.csv", "stderr.txt", "done.json"})
 QUICK: Final = {"apps": 4, "gpus": 64, "cluster": "c64"}
 QUICK_EXPERIMENTS: Final = ("systems", "bid_error", "lying")
-DOCS: Final = ROOT / "docs/fairness.md"
 SEEDS: Final = 10
 FAILED_SHOWN_MAX: Final = 5
 
@@ -231,19 +240,6 @@ def _times(apps: Path, app_id: str) -> tuple[float, float]:
         times = {row["app_id"]: float(row["t_shared_s"]) for row in csv.DictReader(file)}
     others = [t for a, t in times.items() if a != app_id]
     return times[app_id], sum(others) / len(others)
-
-
-def write_docs(parts: Mapping[str, str], out: Path) -> None:
-    """Replace what stands between `<!-- begin NAME -->` and `<!-- end NAME -->`; charts go beside the page."""
-    text = DOCS.read_text(encoding="utf-8")
-    for name, part in parts.items():
-        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
-        if begin in text and end in text:
-            head, rest = text.split(begin, 1)
-            text = head + begin + "\n" + part.strip() + "\n" + end + rest.split(end, 1)[1]
-    DOCS.write_text(text, encoding="utf-8")
-    for chart in sorted(out.glob("*.svg")):
-        (DOCS.parent / "images" / f"fairness-{chart.name}").write_bytes(chart.read_bytes())
 
 
 if __name__ == "__main__":

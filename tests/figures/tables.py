@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 from tests.figures.experiments import BASELINES, CHOSEN_ON
@@ -13,6 +14,7 @@ Summary = Mapping[str, Any]
 FAR_BEHIND: Final = ("paper", "drf", "gandiva", "tiresias", "las", "optimus", "slaq", "fifo")
 HEADLINE: Final = 2.25
 OURS: Final = ("guard", "themis")
+DOCS: Final = Path(__file__).resolve().parents[2] / "docs/fairness.md"
 
 
 class Runs:
@@ -172,3 +174,16 @@ def order_exceptions(ours: Mapping[str, float], papers: Mapping[str, float]) -> 
     """Pairs of systems that stand in another order than in the paper: each named once, better one in the paper first."""
     names = sorted(papers.keys() & ours.keys(), key=lambda n: papers[n])
     return [(a, b) for k, a in enumerate(names) for b in names[k + 1 :] if papers[a] < papers[b] and ours[a] > ours[b]]
+
+
+def write_docs(parts: Mapping[str, str], out: Path) -> None:
+    """Replace what stands between `<!-- begin NAME -->` and `<!-- end NAME -->`; charts go beside the page."""
+    text = DOCS.read_text(encoding="utf-8")
+    for name, part in parts.items():
+        begin, end = f"<!-- begin {name} -->", f"<!-- end {name} -->"
+        if begin in text and end in text:
+            head, rest = text.split(begin, 1)
+            text = head + begin + "\n" + part.strip() + "\n" + end + rest.split(end, 1)[1]
+    DOCS.write_text(text, encoding="utf-8")
+    for chart in sorted(out.glob("*.svg")):
+        (DOCS.parent / "images" / f"fairness-{chart.name}").write_bytes(chart.read_bytes())
