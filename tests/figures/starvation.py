@@ -9,15 +9,15 @@ its line is there already.
 
 import argparse
 import io
-import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Final
 
+from tests.figures.kept import kept
 from tests.figures.tables import table, write_docs
 from tests.support.replays import cluster, job
 from themis_arbiter.core.speedup import SlowdownModel
@@ -89,22 +89,9 @@ def served(number: int, policy: str) -> tuple[Served, ...]:
     )
 
 
-def of_runs(path: Path, policy: str, numbers: Sequence[int], jobs: int) -> Iterator[tuple[int, tuple[Served, ...]]]:
-    """Runs in order; what `path` has already is not made again."""
-    known: dict[int, tuple[Served, ...]] = {}
-    if path.exists():
-        lines = (json.loads(line) for line in path.read_text(encoding="utf-8").splitlines())
-        known = {line["run"]: tuple(Served(**s) for s in line["served"]) for line in lines}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    new = [n for n in numbers if n not in known]
-    with path.open("a", encoding="utf-8") as file, ProcessPoolExecutor(jobs) as pool:
-        made = pool.map(served, new, [policy] * len(new))
-        for number in numbers:
-            if number not in known:
-                known[number] = next(made)
-                file.write(json.dumps({"run": number, "served": [asdict(s) for s in known[number]]}) + "\n")
-                file.flush()
-            yield number, known[number]
+def plain(policy: str, number: str) -> list[dict[str, float]]:
+    """`served`, as plain values."""
+    return [asdict(s) for s in served(int(number), policy)]
 
 
 def rows(policy: str, found: Iterable[tuple[int, tuple[Served, ...]]]) -> list[list[str]]:
@@ -154,15 +141,11 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def show(policies: Sequence[str], numbers: Sequence[int], out: Path, jobs: int) -> list[list[str]]:
-    """Rows of all policies, with progress on stderr."""
+    """Rows of all policies."""
     shown: list[list[str]] = []
     for policy in policies:
-        found = []
-        for run in of_runs(out / f"{policy}.jsonl", policy, numbers, jobs):
-            found.append(run)
-            print(f"\r{policy}: {len(found)} of {len(numbers)} runs", end="", file=sys.stderr, flush=True)
-        print(file=sys.stderr)
-        shown += rows(policy, found)
+        runs = kept(out / f"{policy}.jsonl", [str(n) for n in numbers], partial(plain, policy), jobs, policy)
+        shown += rows(policy, ((int(number), tuple(Served(**s) for s in found)) for number, found in runs))
     return shown
 
 

@@ -31,9 +31,9 @@ def test_runs_are_the_same_again_and_are_not_made_twice(tmp_path: Path, capsys: 
     assert "gang of 32" in capsys.readouterr().out
     lines = [json.loads(line) for line in once.splitlines()]
     gangs = sum(j.gang in (8, 32) for j in random_run(0)[1].jobs)
-    assert len(lines[0]["served"]) == gangs + 1
+    assert len(lines[0]["found"]) == gangs + 1
     assert random_run(1) == random_run(1)
-    other = {"run": 1, "served": [asdict(Served(8, 77.0, 1.0, 1.0))]}  # what is there counts
+    other = {"key": "1", "found": [asdict(Served(8, 77.0, 1.0, 1.0))]}  # what is there counts
     (tmp_path / "guard.jsonl").write_text("".join(json.dumps(line) + "\n" for line in (lines[0], other)))
     assert main(asked) == 0
     assert "| 77 |" in capsys.readouterr().out

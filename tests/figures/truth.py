@@ -1,0 +1,167 @@
+"""Whole runs in which one app lies: what its lie gains it, under several policies (mechanism.md, section 8, target 5).
+
+    python -m tests.figures.truth [--liars 150] [--policies themis,srsf] [--write-docs]
+
+Runs are windows of 100 jobs of both ITP traces. A liar says `factor` times the truth of one thing all the time; its gain is by
+how much sooner it is done than in the same run with the truth. What of its lie counts is the engine's business: metered
+work, measured slowdown.
+"""
+
+import argparse
+import io
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+from tests.figures.kept import kept
+from tests.figures.tables import table, write_docs
+from themis_arbiter.core.speedup import SlowdownModel
+from themis_arbiter.core.topology import Topology
+from themis_arbiter.server.models import read_models
+from themis_arbiter.sim.clusterfile import read_cluster
+from themis_arbiter.sim.figures import app_figures
+from themis_arbiter.sim.setkeys import make_settings
+from themis_arbiter.sim.simulate import Inputs, Misreport, replay
+from themis_arbiter.sim.sweep_run import core_count
+from themis_arbiter.sim.trace import Trace, read_trace
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+SHARED: Final = ROOT.parent / "shared/traces"
+WINDOWS: Final = tuple((name, cluster, 400 * k) for name, cluster in (("06", "c64"), ("03", "c128")) for k in range(1, 6))
+WINDOW_JOBS: Final = 100
+RESTART_S: Final = 40.0
+FLOOR_S: Final = 600.0
+LIES: Final = tuple((about, factor) for about in ("work", "slowdown", "parallelism") for factor in (0.5, 1.5))
+POLICIES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
+    "themis": ("themis", {}),
+    "guard": ("guard", {}),
+    "paper": ("paper", {}),
+    "paper-unpaid": ("paper", {"payments": False}),
+    "srsf": ("srsf", {}),
+    "las": ("las", {}),
+}
+
+
+@lru_cache(maxsize=2)
+def window(number: int) -> tuple[Trace, Topology, SlowdownModel]:
+    """The jobs of a window, from its first arrival on, and where they run."""
+    name, cluster, first = WINDOWS[number]
+    jobs = read_trace(SHARED / f"itp/itp_cluster{name}_apps.csv").jobs[first : first + WINDOW_JOBS]
+    start_s = jobs[0].arrival_s
+    moved = tuple(replace(j, arrival_s=j.arrival_s - start_s) for j in jobs)
+    slowdowns, problems = read_models(SHARED / "placement/models.csv")
+    assert slowdowns is not None, problems
+    return Trace(moved), read_cluster(SHARED / f"clusters/{cluster}.yaml"), slowdowns
+
+
+def liars(number: int, count: int) -> list[str]:
+    """Apps of a window, evenly by arrival; the first and the last meet few rivals."""
+    apps = list(dict.fromkeys(j.app_id for j in window(number)[0].jobs))
+    return [apps[(2 * k + 1) * len(apps) // (2 * count)] for k in range(min(count, len(apps)))]
+
+
+def outcome(key: str) -> dict[str, float]:
+    """Seconds that every app took, in the run `policy|window|liar|about|factor`; no liar: everybody tells the truth."""
+    policy, number, liar, about, factor = key.split("|")
+    name, sets = POLICIES[policy]
+    trace, topology, slowdowns = window(int(number))
+    lies = (Misreport(liar, about, float(factor)),) if liar else ()
+    settings = make_settings(name, lease_s=None, restart_cost_s=RESTART_S, rho_floor_s=FLOOR_S, knob=None, sets=sets)
+    inputs = Inputs(trace=trace, topology=topology, slowdowns=slowdowns, settings=settings, misreports=lies)
+    done = replay(inputs, io.StringIO())
+    found = app_figures(done.jobs, done.weights, topology.gpu_count, FLOOR_S)
+    times = {f.app_id: f.t_shared_s for f in found}
+    own = {liar: times[liar]} if liar else times
+    return own | {"": sum(t for a, t in times.items() if a != liar)}  # "": the honest ones together
+
+
+def gains(found: Iterable[tuple[str, dict[str, float]]]) -> dict[tuple[str, str, str], list[tuple[float, float]]]:
+    """By policy, what the lie is about and its factor: each liar's gain and what the others lost by it, as shares."""
+    honest: dict[tuple[str, str], dict[str, float]] = {}
+    out: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
+    for key, times in found:
+        policy, number, liar, about, factor = key.split("|")
+        if not liar:
+            honest[policy, number] = times
+            continue
+        truth = honest[policy, number]
+        others = truth[""] - truth[liar]
+        out.setdefault((policy, about, factor), []).append((1 - times[liar] / truth[liar], times[""] / others - 1))
+    return out
+
+
+def rows(found: Mapping[tuple[str, str, str], Sequence[tuple[float, float]]]) -> list[list[str]]:
+    """A row for each policy and thing lied about, at the factor that gains most on average."""
+    out = []
+    for policy, about in dict.fromkeys((p, a) for p, a, _ in found):
+        by_factor = {f: [g for g, _ in pairs] for (p, a, f), pairs in found.items() if (p, a) == (policy, about)}
+        best = max(by_factor, key=lambda f: sum(by_factor[f]) / len(by_factor[f]))
+        mine = sorted(by_factor[best], reverse=True)
+        quarter = mine[: -(-len(mine) // 4)]
+        most = max(g for values in by_factor.values() for g in values)
+        harm = [h for (p, a, _), pairs in found.items() if (p, a) == (policy, about) for _, h in pairs]
+        out.append(
+            [
+                *(policy, about, f"x {best}", str(len(mine)), _percent(sum(mine) / len(mine))),
+                *(_percent(sum(quarter) / len(quarter)), _percent(most), _percent(sum(harm) / len(harm))),
+            ]
+        )
+    return out
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:+.1f} %"
+
+
+HEADER: Final = (
+    *(
+        "policy",
+        "lie about",
+        "best factor",
+        "liars",
+        "gain, mean",
+        "of the best quarter",
+        "most, any factor",
+        "others lose, mean",
+    ),
+)
+
+
+def keys(policies: Sequence[str], count: int) -> list[str]:
+    """Runs of all windows, the one with the truth first; liars are dealt to the windows evenly."""
+    found = []
+    each = -(-count // len(WINDOWS))
+    for policy in policies:
+        for number in range(len(WINDOWS)):
+            found.append(f"{policy}|{number}|||")
+            mine = liars(number, each)[: max(0, count - number * each)]
+            found += [f"{policy}|{number}|{liar}|{about}|{factor:g}" for liar in mine for about, factor in LIES]
+    return found
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Print the table."""
+    parser = argparse.ArgumentParser(prog="python -m tests.figures.truth", description=__doc__)
+    parser.add_argument("--liars", type=int, default=150)
+    parser.add_argument("--policies", default=",".join(POLICIES))
+    parser.add_argument("--out", type=Path, default=ROOT / "build/figures/truth")
+    parser.add_argument("--jobs", type=int, default=core_count())
+    parser.add_argument("--write-docs", action="store_true", help="put the table into docs/fairness.md")
+    given = parser.parse_args(arguments)
+    policies = given.policies.split(",")
+    unknown = [p for p in policies if p not in POLICIES]
+    if unknown:
+        parser.error(f"--policies: there is no {unknown[0]!r:.40}; there are {', '.join(POLICIES)}")
+    found = kept(given.out / "runs.jsonl", keys(policies, given.liars), outcome, given.jobs, "runs")
+    text = table(HEADER, rows(gains(found)))
+    print(text)
+    if given.write_docs:
+        write_docs({"truth": text}, given.out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
