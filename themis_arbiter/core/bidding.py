@@ -7,11 +7,12 @@ that are worth more, and who said that it can use less would win them (`themis a
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
+from operator import attrgetter
 from typing import Final
 
 from themis_arbiter.core.auction.bid import PARTS_MAX, ROWS_MAX, Bid, Part, Row, Supply
 from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
-from themis_arbiter.core.rho import Allocation, rho_of, time_left
+from themis_arbiter.core.rho import Served, rho_of, served, time_left, time_left_of
 from themis_arbiter.core.types import GpuId, JobId, Locality
 
 SPLITS_MAX: Final = 16  # different GPU counts in one bid; more are thinned out evenly
@@ -86,45 +87,61 @@ def _levels(market: Market, job: MarketJob, count: int) -> Iterator[Locality]:
             yield level
 
 
-def _rows_of(market: Market, app: MarketApp, split: Split) -> Iterator[Row]:
-    """The rows of one split: each level, GPUs kept where they are, and afresh where that may lie closer."""
-    jobs = {j.job_id: j for j in app.jobs}
-    widest = max(split, key=lambda j: (split[j] + len(jobs[j].held), j))
-    lead = jobs[widest]
-    for level in _levels(market, lead, split[widest] + len(lead.held)):
-        for keeps in (True, False):
-            if not keeps and not any(jobs[j].ending for j in split):
-                continue
-            row = _row(market, app, split, level, keeps=keeps)
-            if row is not None:
-                yield row
+class _Table:
+    """Makes the rows of one app. Splits have most of their parts in common, so each part is made once."""
 
+    def __init__(self, market: Market, app: MarketApp) -> None:
+        self._market = market
+        self._app = app
+        self._jobs = {j.job_id: j for j in app.jobs}
+        self._parts: dict[tuple[JobId, int, Locality, bool], tuple[Part, Served] | None] = {}
+        locality = market.supply.topology.locality
+        self._kept = {j.job_id: served(market, j, len(j.held), locality(j.held), is_new=False) for j in app.jobs if j.held}
 
-def _row(market: Market, app: MarketApp, split: Split, level: Locality, *, keeps: bool) -> Row | None:
-    topology = market.supply.topology
-    parts: list[Part] = []
-    allocation: Allocation = {}
-    jobs = {j.job_id: j for j in app.jobs}
-    taken = {j: (len(job.held), topology.locality(job.held), False) for j, job in jobs.items() if job.held}
-    for job_id, count in split.items():
-        job = jobs[job_id]
+    def rows_of(self, split: Split) -> Iterator[tuple[float, tuple[Part, ...]]]:
+        """Rho and parts of each row of one split: at each level, on GPUs that it has, and afresh where those may lie closer."""
+        widest = max(split, key=lambda j: (split[j] + len(self._jobs[j].held), j))
+        lead = self._jobs[widest]
+        is_any_ending = any(self._jobs[j].ending for j in split)
+        for level in _levels(self._market, lead, split[widest] + len(lead.held)):
+            for keeps in (True, False) if is_any_ending else (True,):
+                row = self._row(split, level, keeps=keeps)
+                if row is not None:
+                    yield row
+
+    def _row(self, split: Split, level: Locality, *, keeps: bool) -> tuple[float, tuple[Part, ...]] | None:
+        parts: list[Part] = []
+        jobs = dict(self._kept)
+        for job_id, count in split.items():
+            key = (job_id, count, level, keeps)
+            if key not in self._parts:
+                self._parts[key] = self._part(self._jobs[job_id], count, level, keeps=keeps)
+            found = self._parts[key]
+            if found is None:
+                return None
+            parts.append(found[0])
+            jobs[job_id] = found[1]
+        parts.sort(key=_job_id)
+        left_ms = time_left_of(self._market, self._app, [jobs[j] for j in self._jobs if j in jobs])
+        return rho_of(self._market, self._app, left_ms), tuple(parts)
+
+    def _part(self, job: MarketJob, count: int, level: Locality, *, keeps: bool) -> tuple[Part, Served] | None:
+        """So many more GPUs for a job, no further apart than need be, and what it makes of all it has then."""
+        supply = self._market.supply
         total = len(job.held) + count
-        own_level = max(level, topology.best_locality(total))
-        keep = tightest(job.ending, job.held, min(count, len(job.ending)), market.supply) if keeps else ()
+        level = max(level, supply.topology.best_locality(total))
+        keep = tightest(job.ending, job.held, min(count, len(job.ending)), supply) if keeps else ()
         more = count - len(keep)
-        if more % job.unit:
-            return None
-        known = topology.locality((*job.held, *keep))
-        if known > own_level:
+        known = supply.topology.locality((*job.held, *keep))
+        if more % job.unit or known > level:
             return None
         if more == 0:
-            own_level = known
-        is_new = more > 0 or keep != job.ending
-        taken[job_id] = (total, own_level, is_new)
-        parts.append(Part(job_id=job_id, keep=keep, more=more, unit=job.unit, level=own_level, anchor=tuple(sorted(job.held))))
-    allocation = taken
-    parts.sort(key=lambda p: p.job_id)
-    return Row(parts=tuple(parts), rho=rho_of(market, app, time_left(market, app, allocation)))
+            level = known
+        part = Part(job_id=job.job_id, keep=keep, more=more, unit=job.unit, level=level, anchor=tuple(sorted(job.held)))
+        return part, served(self._market, job, total, level, is_new=more > 0 or keep != job.ending)
+
+
+_job_id = attrgetter("job_id")
 
 
 def build_bid(market: Market, app: MarketApp) -> Bid:
@@ -133,15 +150,17 @@ def build_bid(market: Market, app: MarketApp) -> Bid:
     as_is = {j.job_id: (len(j.held), topology.locality(j.held), False) for j in app.jobs if j.is_whole}
     zero = Row(parts=(), rho=rho_of(market, app, time_left(market, app, as_is)))
     found = list(splits(app, len(market.supply.gpus)))
-    rows: list[Row] = []
+    table, has_ending = _Table(market, app), any(j.ending for j in app.jobs)
+    rows: list[tuple[float, tuple[Part, ...]]] = []
     for split in thinned(found, SPLITS_MAX) if found else []:
         best_here: float | None = None
         # Kept rows come before fresh ones at each level: a fresh one has to be better than what stands already.
-        for row in _rows_of(market, app, split):
-            is_fresh = all(not p.keep for p in row.parts) and any(j.ending for j in app.jobs)
-            if row.rho >= zero.rho or (is_fresh and best_here is not None and row.rho >= best_here):
+        for row in table.rows_of(split):
+            rho, parts = row
+            is_fresh = has_ending and all(not p.keep for p in parts)
+            if rho >= zero.rho or (is_fresh and best_here is not None and rho >= best_here):
                 continue
             if row not in rows:
                 rows.append(row)
-                best_here = row.rho if best_here is None else min(best_here, row.rho)
-    return Bid(app_id=app.app_id, rows=(zero, *rows[: ROWS_MAX - 1]))
+                best_here = rho if best_here is None else min(best_here, rho)
+    return Bid(app_id=app.app_id, rows=(zero, *[Row(parts=parts, rho=rho) for rho, parts in rows[: ROWS_MAX - 1]]))

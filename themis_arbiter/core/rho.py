@@ -3,7 +3,7 @@
 Everything is an estimate made with the allocation held until completion: T_shared = time since arrival + time left.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from math import ceil
 from typing import TypeAlias
 
@@ -20,20 +20,29 @@ def job_speed(market: Market, job: MarketJob, gpu_count: int, level: Locality) -
     return market.settings.slowdowns.speed_at(job.model, gpu_count, level, best)
 
 
+Served: TypeAlias = tuple[float, float, float]  # a job's speed, work that it does again, ms until it would be done by itself
+
+
+def served(market: Market, job: MarketJob, gpu_count: int, level: Locality, is_new: bool) -> Served:
+    """What a job makes of so many GPUs, at least one."""
+    s = job_speed(market, job, gpu_count, level)
+    restart, again = (job.restart_ms, job.lost) if is_new and job.has_run else (0, 0.0)
+    return s, again, restart + (job.remaining + again) / s
+
+
 def time_left(market: Market, app: MarketApp, allocation: Allocation) -> float:
     """Milliseconds until the app's last job ends on `allocation`; jobs without GPUs take over from those that end."""
-    speed = 0.0
-    longest = 0.0
-    lost = 0.0
-    for job in app.jobs:
-        count, level, is_new = allocation.get(job.job_id, (0, Locality.SLOT, False))
-        if count == 0:
-            continue
-        s = job_speed(market, job, count, level)
-        restart, again = (job.restart_ms, job.lost) if is_new and job.has_run else (0, 0.0)
+    has = [(job, allocation[job.job_id]) for job in app.jobs if job.job_id in allocation]
+    return time_left_of(market, app, [served(market, job, *gpus) for job, gpus in has if gpus[0]])
+
+
+def time_left_of(market: Market, app: MarketApp, jobs: Iterable[Served]) -> float:
+    """The same; `jobs`: what those that have GPUs make of them, in the app's order."""
+    speed = longest = lost = 0.0
+    for s, again, alone_ms in jobs:
         speed += s
         lost += again
-        longest = max(longest, restart + (job.remaining + again) / s)
+        longest = max(longest, alone_ms)
     if speed == 0.0:
         return time_left_unserved(market, app)
     return max(longest, (app.remaining + lost) / speed)

@@ -18,6 +18,7 @@ from themis_arbiter.core.policies.order import arranged
 from themis_arbiter.core.rho import rho_of, time_left
 from themis_arbiter.core.settings import Filter, Leftover, Tie, TimeAlone
 from themis_arbiter.core.types import AppId
+from themis_arbiter.core.value import changed
 
 ORDER_BY = "the app's rho as it is now, by the paper's T_id, the worst first; the first 1-f of them bid"
 
@@ -75,7 +76,10 @@ def aged(market: Market, app: MarketApp) -> float:
 def with_paper_t_id(market: Market, app: MarketApp) -> MarketApp:
     """The app with the paper's T_id in place of the ideal fluid share's; floored likewise."""
     gpus = max(1, min(market.supply.topology.gpu_count, app.demand))
-    return replace(app, t_independent_ms=max(float(market.settings.rho_floor_ms), market.n_avg(app) * app.work / gpus))
+    return _with_t_independent(app, max(float(market.settings.rho_floor_ms), market.n_avg(app) * app.work / gpus))
+
+
+_with_t_independent = changed(MarketApp, "t_independent_ms")
 
 
 def leftover_orders(market: Market, wanting: list[MarketApp], took_part: Collection[AppId]) -> list[list[MarketJob]]:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
-from themis_arbiter.core.auction.bid import Bid, Placement
+from themis_arbiter.core.auction.bid import Bid, Part, Placement
 from themis_arbiter.core.auction.payment import Outcome
 from themis_arbiter.core.codec import to_plain
 from themis_arbiter.core.later import Later, Record
@@ -35,7 +35,7 @@ def auction_record(market: Market, bids: tuple[Bid, ...], outcome: Outcome, left
     rho_won = {b.app_id: b.rows[w.row].rho for b, w in zip(bids, solution.wins, strict=True)}
     return Record(
         {
-            "bids": [to_plain(b) for b in bids],
+            "bids": [_plain_bid(b) for b in bids],
             "wins": [to_plain(w) | {"rho": rho_won[w.app_id]} for w in solution.wins],
             "welfare": solution.welfare,
             "bound": solution.bound,
@@ -50,6 +50,23 @@ def auction_record(market: Market, bids: tuple[Bid, ...], outcome: Outcome, left
             "apps": Later(lambda: _apps(market)),
         }
     )
+
+
+def _plain_bid(bid: Bid) -> dict[str, Any]:
+    """As `to_plain`, but written out: no part of a record is larger."""
+    rows = [{"parts": [_plain_part(part) for part in row.parts], "rho": row.rho} for row in bid.rows]
+    return {"app_id": bid.app_id, "rows": rows, "weight": bid.weight}
+
+
+def _plain_part(part: Part) -> dict[str, Any]:
+    return {
+        "job_id": part.job_id,
+        "keep": list(part.keep),
+        "more": part.more,
+        "unit": part.unit,
+        "level": part.level.value,
+        "anchor": list(part.anchor),
+    }
 
 
 def plain_decision(market: Market, hand_out: HandOut, order: Mapping[str, Any], work: int = 0) -> Decision:
