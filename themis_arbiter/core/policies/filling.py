@@ -5,23 +5,23 @@ beyond its gang, as the papers give everybody the least it can run on first.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from heapq import heapify, heappop, heappush
 from typing import ClassVar, Final
 
+from themis_arbiter.core.later import Record
 from themis_arbiter.core.policies.base import Decision, Market, MarketApp, MarketJob
 from themis_arbiter.core.policies.handout import HandOut
 from themis_arbiter.core.policies.order import arranged
 from themis_arbiter.core.policies.placing import best_speed
-from themis_arbiter.core.policies.record import order_record, plain_decision
-from themis_arbiter.core.policies.sharing import Sharing, fill, first_steps
+from themis_arbiter.core.policies.record import order_record, plain_decision, planned_decision
+from themis_arbiter.core.policies.sharing import Key, Sharing, Steps, fill, first_steps
 from themis_arbiter.core.types import AppId, GpuMillis, JobId, LossCurve
 
 # Loss over progress p where the trace has no curve: falls from 1 to a tenth (policy-study.md), steeply at first.
 SYNTHETIC_LOSS: Final = (1.0, 9.0, 0.0)
-
-
+EPOCH_LEASES: Final = 12  # SLAQ's epochs are seconds for jobs of minutes; here jobs take hours, and a move a restart
 FALLS_KEPT_MAX: Final = 1 << 12  # falls of losses that are kept, a hundred bytes or two each
 
 
@@ -36,21 +36,31 @@ class GainPolicy(ABC):
 
     def decide(self, market: Market) -> Decision:
         """One round."""
-        apps = sorted(market.apps, key=lambda a: (a.arrival_ms, a.app_id))
-        jobs = [job for app in apps for job in app.in_order]
+        jobs = _by_arrival(market)
+        first = first_steps(Sharing(market, len(market.supply.gpus)), jobs, self._key(market))
+        hand_out = HandOut(market, market.supply.gpus)
+        hand_out.run(lambda sharing: fill(sharing, jobs, self._key(market), first))
+        return plain_decision(market, hand_out, self._record(jobs, len(first), lambda: first))
 
-        def key(job: MarketJob, has: int, step: int) -> tuple[float, ...]:
+    def _key(self, market: Market) -> Callable[[MarketJob, int, int], Key]:
+        def key(job: MarketJob, has: int, step: int) -> Key:
             return (float(has >= job.gang), -self.gain(market, job, has, step) / step)
 
-        first = first_steps(Sharing(market, len(market.supply.gpus)), jobs, key)
-        hand_out = HandOut(market, market.supply.gpus)
-        hand_out.run(lambda sharing: fill(sharing, jobs, key, first))
+        return key
+
+    def _record(self, jobs: Sequence[MarketJob], length: int, steps: Callable[[], Steps]) -> Record:
+        """The order of the first steps."""
 
         def whys() -> Iterator[tuple[MarketJob, dict[str, float]]]:
-            for k, at in sorted(first):
-                yield jobs[at], {"value": -k[1]}
+            for key, at in sorted(steps()):
+                yield jobs[at], {"value": -key[1]}
 
-        return plain_decision(market, hand_out, order_record(self.order_by, len(first), whys))
+        return order_record(self.order_by, length, whys)
+
+
+def _by_arrival(market: Market) -> list[MarketJob]:
+    apps = sorted(market.apps, key=lambda a: (a.arrival_ms, a.app_id))
+    return [job for app in apps for job in app.in_order]
 
 
 class OptimusPolicy(GainPolicy):
@@ -73,11 +83,34 @@ class OptimusPolicy(GainPolicy):
 class SlaqPolicy(GainPolicy):
     """SLAQ (Zhang et al., SoCC 2017): the next GPUs go where the loss falls most until the next lease end.
 
-    Loss counts as a share of the job's whole fall, as in the paper. It is the trace's curve, else 1 / (1 + 9 p) over the
-    progress p, the same for every job, which makes SLAQ prefer jobs that have just begun, whatever their model.
+    As in the paper, who runs keeps the least that it runs on until an epoch ends, and loss counts as a share of the job's whole
+    fall. It is the trace's curve, else 1 / (1 + 9 p) over the progress p, the same for every job, which makes SLAQ prefer jobs
+    that have just begun, whatever their model.
     """
 
     order_by = "how much its loss would fall in a lease by its next GPUs, for each GPU"
+
+    def decide(self, market: Market) -> Decision:
+        """One round."""
+        return super().decide(market) if _is_epoch_end(market) else self._go_on(market, None)
+
+    def decide_after(self, market: Market, before: Decision) -> Decision:
+        """One round, perhaps as before."""
+        return super().decide(market) if _is_epoch_end(market) else self._go_on(market, before)
+
+    def _go_on(self, market: Market, before: Decision | None) -> Decision:
+        """Who runs keeps its gang; all else goes where the loss falls most."""
+        jobs, key = _by_arrival(market), self._key(market)
+        blank = Sharing(market, len(market.supply.gpus))
+        length = before.record["order_length"] if before is not None else sum([blank.step(job) > 0 for job in jobs])
+
+        def plan(sharing: Sharing) -> None:
+            for job in jobs:
+                if job.has_gpus:
+                    sharing.up_to(job, job.gang)
+            fill(sharing, jobs, key)
+
+        return planned_decision(market, plan, self._record(jobs, length, lambda: first_steps(blank, jobs, key)), before)
 
     def gain(self, market: Market, job: MarketJob, has: int, step: int) -> float:
         """The share of the whole fall of the loss that a lease on the GPUs adds."""
@@ -85,6 +118,11 @@ class SlaqPolicy(GainPolicy):
         before = done + (lease_ms * best_speed(market, job, has) if has >= job.gang else 0.0)
         after = done + lease_ms * best_speed(market, job, has + step)
         return loss_fall(job.loss_curve or SYNTHETIC_LOSS, done + job.remaining, before, after)
+
+
+def _is_epoch_end(market: Market) -> bool:
+    """Whether the grid end that this round is for, or the next one, ends an epoch."""
+    return -(-market.now_ms // market.settings.lease_ms) % EPOCH_LEASES == 0
 
 
 @lru_cache(FALLS_KEPT_MAX)  # of jobs that wait it is asked in every round

@@ -11,17 +11,15 @@ machines a job stays; placing says where. Data locality is replaced by the job's
 While nothing happens, the round before says where: as long as as many GPUs go to each as did then, they are the same ones.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 
 from themis_arbiter.core.later import Record
-from themis_arbiter.core.policies.base import Decision, Market, MarketJob, Orders
-from themis_arbiter.core.policies.handout import HandOut, in_order
+from themis_arbiter.core.policies.base import Decision, Market, MarketJob
+from themis_arbiter.core.policies.handout import in_order
 from themis_arbiter.core.policies.line import Crowd, Line, Waiting
-from themis_arbiter.core.policies.record import decided_again, order_record, plain_decision
+from themis_arbiter.core.policies.record import order_record, planned_decision
 from themis_arbiter.core.policies.roads import Tolls
 from themis_arbiter.core.policies.sharing import Sharing
-from themis_arbiter.core.types import JobId
 
 ORDER_BY = "minus what a GPU of its gang costs while it waits"
 
@@ -67,17 +65,9 @@ class QuincyPolicy:
 
 
 def _decide(line: Line, before: Decision | None = None) -> Decision:
-    market, (flow, work) = line.market, line.flow
+    flow, work = line.flow
     record = Record(_order_record(line), {"work": work})
-    blank = Sharing(market, len(market.supply.gpus))
-    _share_out(line, flow, blank)
-    given = _each(blank.shares)
-    if before is not None and given == before.orders:
-        return decided_again(market, before, record)
-    hand_out = HandOut(market, market.supply.gpus)
-    hand_out.run(lambda sharing: _share_out(line, flow, sharing))
-    placed = {job_id: len(gpus) for job_id, gpus in hand_out.given.items()}
-    return replace(plain_decision(market, hand_out, record), orders=given if placed == blank.shares else None)
+    return planned_decision(line.market, lambda sharing: _share_out(line, flow, sharing), record, before)
 
 
 def _share_out(line: Line, flow: Sequence[tuple[MarketJob, int]], sharing: Sharing) -> None:
@@ -92,11 +82,6 @@ def _share_out(line: Line, flow: Sequence[tuple[MarketJob, int]], sharing: Shari
     for job, count in flow:
         sharing.up_to(job, len(job.held) + count)
     in_order([job for job, _ in line.ranked])(sharing)
-
-
-def _each(shares: Mapping[JobId, int]) -> Orders:
-    """An order in which GPUs could be handed out to that effect, one by one."""
-    return (tuple([job_id for job_id, count in shares.items() for _ in range(count)]),)
 
 
 def _order_record(line: Line) -> Record:

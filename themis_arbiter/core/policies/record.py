@@ -14,7 +14,8 @@ from themis_arbiter.core.auction.payment import Outcome
 from themis_arbiter.core.codec import to_plain
 from themis_arbiter.core.later import Later, Record
 from themis_arbiter.core.policies.base import Decision, Market, MarketJob, Orders
-from themis_arbiter.core.policies.handout import HandOut
+from themis_arbiter.core.policies.handout import HandOut, Plan
+from themis_arbiter.core.policies.sharing import Sharing
 from themis_arbiter.core.types import AppId, GpuId, JobId
 
 ORDER_RECORDED_MAX: Final = 200  # jobs of an order that a record names; `order_length` counts them all
@@ -69,15 +70,15 @@ def _plain_part(part: Part) -> dict[str, Any]:
     }
 
 
-def plain_decision(market: Market, hand_out: HandOut, order: Mapping[str, Any], work: int = 0) -> Decision:
-    """The decision of a policy without bids; `order` is `order_record`'s, `work` what its search took."""
+def plain_decision(market: Market, hand_out: HandOut, order: Mapping[str, Any]) -> Decision:
+    """The decision of a policy without bids; `order` is `order_record`'s."""
     leftovers = hand_out.by_app()
     record: dict[str, Any] = {
         "bids": [],
         "wins": [],
         "welfare": 0.0,
         "bound": 0.0,
-        "work": work,
+        "work": 0,
         "has_payments": False,
         "payments": [],
         "kept": {},
@@ -105,6 +106,22 @@ def in_order_decision(
     hand_out = HandOut(market, market.supply.gpus)
     hand_out.run_all(orders, choosers, waited_for)
     return replace(plain_decision(market, hand_out, record), orders=ids, choosers=choosers)
+
+
+def planned_decision(market: Market, plan: Plan, record: Mapping[str, Any], before: Decision | None = None) -> Decision:
+    """The decision that hands out by a plan and nothing else; `record` is the policy's part of it, `before` see `Repeating`.
+
+    An order of jobs, one for each GPU that they get, says what the plan gives: the places hang on that alone.
+    """
+    blank = Sharing(market, len(market.supply.gpus))
+    plan(blank)
+    orders = (tuple([job_id for job_id, count in blank.shares.items() for _ in range(count)]),)
+    if before is not None and before.orders == orders:
+        return decided_again(market, before, record)
+    hand_out = HandOut(market, market.supply.gpus)
+    hand_out.run(plan)
+    placed = {job_id: len(gpus) for job_id, gpus in hand_out.given.items()}
+    return replace(plain_decision(market, hand_out, record), orders=orders if placed == blank.shares else None)
 
 
 def ids_of(orders: Sequence[Sequence[MarketJob]]) -> Orders:

@@ -85,9 +85,12 @@ class Sharing:
 Steps: TypeAlias = Sequence[tuple[Key, int]]  # keys of the next steps of jobs, each with the job's position
 
 
-def first_steps(sharing: Sharing, jobs: Sequence[MarketJob], key: Callable[[MarketJob, int, int], Key]) -> Steps:
-    """The next step of every job that has one: key(job, GPUs it has, GPUs of the step)."""
-    return [(key(job, sharing.has(job), step), k) for k, job in enumerate(jobs) if (step := sharing.step(job))]
+def first_steps(
+    sharing: Sharing, jobs: Sequence[MarketJob], key: Callable[[MarketJob, int, int], Key], most: int | None = None
+) -> Steps:
+    """The next step of every job that has one (of at most so many GPUs): key(job, GPUs it has, GPUs of the step)."""
+    steps = [(sharing.step(job), k) for k, job in enumerate(jobs)]
+    return [(key(jobs[k], sharing.has(jobs[k]), step), k) for step, k in steps if step and (most is None or step <= most)]
 
 
 def fill(
@@ -97,7 +100,9 @@ def fill(
 
     `first`: `first_steps` of a sharing in which nothing was given and nobody was barred, where they are known.
     """
-    heap = list(first if first is not None and sharing.is_blank else first_steps(sharing, jobs, key))
+    if sharing.room == 0:
+        return
+    heap = list(first if first is not None and sharing.is_blank else first_steps(sharing, jobs, key, sharing.room))
     heapify(heap)
     while heap and sharing.room:
         _, k = heappop(heap)

@@ -5,7 +5,7 @@ import pytest
 from tests.support.markets import HOUR, NOW_MS, app, cluster, got, job, market, ranks
 from themis_arbiter.core.policies import make_policy
 from themis_arbiter.core.policies.carbyne import need
-from themis_arbiter.core.policies.filling import OptimusPolicy, SlaqPolicy
+from themis_arbiter.core.policies.filling import EPOCH_LEASES, OptimusPolicy, SlaqPolicy
 
 FOUR = cluster(("m0", "r0", 4))
 SIX = cluster(("m0", "r0", 4), ("m1", "r1", 2))
@@ -65,6 +65,26 @@ def test_slaq_serves_whose_loss_falls_fastest() -> None:
     assert got(decision) == {"a/1": 1}
     # One GPU for 1/12 h of 10 h: 1 - 1 / (1 + 9 / 120), as a share of the whole fall of 0.9.
     assert decision.record["order"][0]["value"] == pytest.approx((1 - 1 / (1 + 9 / 120)) / 0.9)
+
+
+def test_slaq_leaves_who_runs_its_gang_until_an_epoch_ends() -> None:
+    lease_ms = 300_000
+    old = app(job("a/1", 20, gang=2, wanted=4, done=8.0 * HOUR, ending=("m0:0", "m0:1", "m0:2", "m0:3")))
+    fresh = app(job("b/1", 9, gang=2), job("b/2", 10, gang=2))
+    for lease, shares in ((1, {"a/1": 2, "b/1": 2}), (11, {"a/1": 2, "b/1": 2}), (EPOCH_LEASES, {"b/1": 2, "b/2": 2})):
+        arena = market(FOUR, old, fresh, now_ms=(360 + lease) * lease_ms - 60_000)
+        assert got(make_policy("slaq").decide(arena)) == shares, lease
+
+
+def test_slaq_decides_as_before_where_as_much_goes_to_each() -> None:
+    runs = app(job("a/1", 20, gang=3, done=8.0 * HOUR, ending=("m0:0", "m0:1", "m0:2")))
+    policy, wide = SlaqPolicy(), app(job("b/1", 10, gang=2))
+    before = policy.decide(market(FOUR, runs, wide))
+    assert got(before) == {"a/1": 3}
+    later = market(FOUR, runs, wide, now_ms=NOW_MS + 300_000)
+    assert policy.decide_after(later, before).leftovers is before.leftovers
+    narrow = app(job("b/1", 10, gang=1))
+    assert got(policy.decide_after(market(FOUR, runs, narrow), before)) == {"a/1": 3, "b/1": 1}
 
 
 def test_slaq_takes_the_traces_curve_where_there_is_one() -> None:
