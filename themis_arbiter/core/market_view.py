@@ -50,34 +50,42 @@ def market_of(state: State, offered: Offered, *, is_recall: bool = False) -> Mar
     """The market of the next round, in which `offered` is on offer."""
     room: dict[JobId, dict[NodeName, int]] = {}
     never = never_rooms(state)
-    apps = []
     version, listed = state.listed
-    is_anew = version != state.version
-    if is_anew:
-        weights = counted_weights(state)
-        listed = tuple([(a, weights[a], _app_as_before(state, a, weights[a])) for a in sorted(state.live_jobs)])
-    seen: list[tuple[AppId, float, MarketApp | None]] = []
-    for app_id, weight, before in listed:
-        market_app, waits = before, before is not None
-        if market_app is None:
-            market_app = look_at_app(state, app_id, offered, never, room, weight)
-            waits = is_anew and _remember(state, app_id, None if never else market_app)
-        if market_app is not None:
-            apps.append(market_app)
-        seen.append((app_id, weight, market_app if waits else None))
-    state.listed = (state.version, tuple(seen))
+    if version == state.version:
+        apps = [shown or look_at_app(state, a, offered, never, room, weight) for a, weight, shown in listed]
+    else:
+        apps = _list_anew(state, offered, never, room)
     memory_mb, vcores = _cluster_totals(state)
     return Market(
         now_ms=state.now_ms,
         round_no=state.last_round + 1,
         supply=Supply(state.topology, offered.all(), room, offered.ending),
-        apps=tuple(apps),
+        apps=tuple([app for app in apps if app is not None]),
         settings=state.settings,
         is_recall=is_recall,
         memory_mb=memory_mb,
         vcores=vcores,
         presence=state.presence,
     )
+
+
+def _list_anew(
+    state: State, offered: Offered, never: dict[str, int], room: dict[JobId, dict[NodeName, int]]
+) -> list[MarketApp | None]:
+    """Live apps as `look_at_app` shows them, in order of id; kept are those that stay the same as long as nothing happens."""
+    weights, apps = counted_weights(state), []
+    listed: list[tuple[AppId, float, MarketApp | None]] = []
+    for app_id in sorted(state.live_jobs):
+        weight = weights[app_id]
+        shown = _app_as_before(state, app_id, weight)
+        is_kept = shown is not None
+        if shown is None:
+            shown = look_at_app(state, app_id, offered, never, room, weight)
+            is_kept = _remember(state, app_id, None if never else shown)
+        apps.append(shown)
+        listed.append((app_id, weight, shown if is_kept else None))
+    state.listed = (state.version, tuple(listed))
+    return apps
 
 
 def _app_as_before(state: State, app_id: AppId, weight: float) -> MarketApp | None:

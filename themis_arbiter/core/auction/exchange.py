@@ -45,16 +45,19 @@ def _exchange(
     """Swap contents of equal places as long as a swap costs less. `cost(where, what)` is of the content of `what`."""
     for _ in range(PASSES_MAX):
         is_better = False
+        now = {place: cost(place, place) for place in equal}
         for one in equal:
             best: tuple[Cost, Place] | None = None
             for other in candidates(one, equal):
-                now = _sum(cost(one, one), cost(other, other))
-                then = _sum(cost(other, one), cost(one, other))
-                gain = then[0] - now[0], then[1] - now[1]
+                if other == one:
+                    continue
+                here, there, then = now[one], now[other], _sum(cost(other, one), cost(one, other))
+                gain = then[0] - here[0] - there[0], then[1] - here[1] - there[1]
                 if gain < (0, 0) and (best is None or gain < best[0]):
                     best = gain, other
             if best is not None:
                 swap(one, best[1])
+                now |= {place: cost(place, place) for place in (one, best[1])}
                 is_better = True
         if not is_better:
             return
