@@ -15,8 +15,9 @@ from themis_arbiter.core.later import Later
 from themis_arbiter.core.policies.auctioneer import AuctionPolicy, Call
 from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
 from themis_arbiter.core.policies.order import arranged
-from themis_arbiter.core.rho import rho_of, time_left
-from themis_arbiter.core.settings import Filter, Leftover, Tie, TimeAlone
+from themis_arbiter.core.rho import Allocation, rho_of, time_left
+from themis_arbiter.core.settings import Filter, Leftover, Settings, Tie, TimeAlone
+from themis_arbiter.core.topology import Topology
 from themis_arbiter.core.types import AppId
 from themis_arbiter.core.value import changed
 
@@ -26,13 +27,17 @@ ORDER_BY = "the app's rho as it is now, by the paper's T_id, the worst first; th
 class PaperPolicy(AuctionPolicy):
     """See the module's text."""
 
+    def __init__(self) -> None:
+        self._unserved: tuple[Topology | None, Settings | None, dict[AppId, tuple[MarketApp, float]]] = (None, None, {})
+
     def call(self, market: Market) -> Call:
         """The worst-off bid."""
         rules = market.settings.paper
+        left_ms = self._left_ms(market)
         if rules.t_id is TimeAlone.PAPER:
-            market = replace(market, apps=tuple(with_paper_t_id(market, a) for a in market.apps))
-        wanting = [a for a in market.apps if any(j.can_gain for j in a.jobs)]
-        rho = {a.app_id: self._rho(market, a) for a in wanting}
+            market = replace(market, apps=tuple([with_paper_t_id(market, a) for a in market.apps]))
+        wanting = [a for a in market.apps if a.app_id in left_ms]
+        rho = {a.app_id: rho_of(market, a, left_ms[a.app_id]) for a in wanting}
         drawn = {a.app_id: draw(market, a.app_id) if rules.tie is Tie.RANDOM else b"" for a in wanting}
         worst_first = sorted(wanting, key=lambda a: (-rho[a.app_id], drawn[a.app_id], a.app_id))
         count = max(1, ceil((1.0 - market.settings.fairness_knob) * len(wanting) - 1e-9))
@@ -52,15 +57,36 @@ class PaperPolicy(AuctionPolicy):
             },
         )
 
-    def _rho(self, market: Market, app: MarketApp) -> float:
-        """Rho with what it has now, the GPUs on offer that are its own counted in."""
-        topology = market.supply.topology
-        now = {
-            j.job_id: (len(j.held) + len(j.ending), topology.locality((*j.held, *j.ending)), False)
-            for j in app.jobs
-            if len(j.held) + len(j.ending) >= j.gang
-        }
-        return rho_of(market, app, time_left(market, app, now))
+    def _left_ms(self, market: Market) -> dict[AppId, float]:
+        """Time that apps which want something have left with what they have now, GPUs on offer that are their own counted in.
+
+        Of those that have nothing it is the same as long as they are the same value.
+        """
+        topology, settings, known = self._unserved
+        if topology is not market.supply.topology or settings is not market.settings:
+            known = {}
+        unserved: dict[AppId, tuple[MarketApp, float]] = {}
+        found: dict[AppId, float] = {}
+        for app in market.apps:
+            before = known.get(app.app_id)
+            if before is not None and before[0] is app:
+                unserved[app.app_id] = before
+                found[app.app_id] = before[1]
+            elif any(j.can_gain for j in app.jobs):
+                found[app.app_id] = time_left(market, app, _has_now(market, app))
+                if not any(j.has_gpus for j in app.jobs):
+                    unserved[app.app_id] = (app, found[app.app_id])
+        self._unserved = (market.supply.topology, market.settings, unserved)
+        return found
+
+
+def _has_now(market: Market, app: MarketApp) -> Allocation:
+    topology = market.supply.topology
+    return {
+        j.job_id: (len(j.held) + len(j.ending), topology.locality((*j.held, *j.ending)), False)
+        for j in app.jobs
+        if len(j.held) + len(j.ending) >= j.gang
+    }
 
 
 def aged(market: Market, app: MarketApp) -> float:
