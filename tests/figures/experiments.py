@@ -75,8 +75,14 @@ class Inputs:
         return self.shared / f"clusters/{name}.yaml"
 
 
-# The second study chose the rule on windows of both clusters (policy-study.md); the first paper workload was in sight too.
-CHOSEN_ON: Final = frozenset({"c06_days20-34", "c03_days20-34", "w1_load1.6_s1", "w2_load1.6_s1"})
+# The second study chose the rule on windows of both clusters (policy-study.md); the bars of urgent and starving were chosen
+# here, with these nine in sight. The two whole traces contain the windows, so of the real ones none is unseen.
+CHOSEN_ON: Final = frozenset(
+    {
+        *("c06_days0-14", "c06_days20-34", "c06_days40-54", "c03_days20-34", "c03_days35-49"),
+        *("w1_load1.6_s1", "w2_load1.6_s1", "w1_load3.2_s1", "w2_load3.2_s1"),
+    }
+)
 
 
 def target_workloads(inputs: Inputs) -> Iterator[Workload]:

@@ -1,8 +1,32 @@
 """Whole runs with liars: who lies, what is compared with what."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
+from tests.figures import truth
 from tests.figures.truth import LIES, WINDOWS, gains, keys, liars, outcome, rows
+
+
+@pytest.fixture(autouse=True)
+def traces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Small ones of our own: every few minutes a job that keeps a GPU or two for half an hour, on four."""
+    for folder in ("itp", "placement", "clusters"):
+        (tmp_path / folder).mkdir()
+    jobs = [f"app{k:03},j,{240 * k},{1 + k % 2},{600 + 37 * k % 2400},m" for k in range(40)]
+    for name in ("06", "03"):
+        text = "\n".join(["app_id,job_id,arrival_s,n_gpus,duration_s,model", *jobs])
+        (tmp_path / f"itp/itp_cluster{name}_apps.csv").write_text(text, encoding="utf-8")
+    (tmp_path / "placement/models.csv").write_text("model,slot,machine,rack,cluster\nm,1,1,1.2,1.5\n", encoding="utf-8")
+    racks = '{"racks": [{"count": 2, "machines": [{"count": 1, "gpus": 2}]}]}'
+    for cluster in ("c64", "c128"):
+        (tmp_path / f"clusters/{cluster}.yaml").write_text(racks, encoding="utf-8")
+    monkeypatch.setattr(truth, "SHARED", tmp_path)
+    monkeypatch.setattr(truth, "WINDOWS", tuple((name, cluster, 2 * k) for k, (name, cluster, _) in enumerate(WINDOWS)))
+    truth.window.cache_clear()
+    yield
+    truth.window.cache_clear()
 
 
 def test_gains_are_against_the_same_run_with_the_truth() -> None:

@@ -111,8 +111,8 @@ class Settings:
     recall: bool = True  # whether `themis` and `guard` may end leases early, for urgent jobs that wait
     srsf_recall: bool = False  # whether `srsf` may too, for any job that waits and comes first (to compare with)
     tick_ms: Millis = 60_000  # of recall: a waiting job's next chance is at most so far away; without recall, a lease
-    urgent_above: float = 1.05  # regret above which a job is urgent (mechanism.md, section 6)
-    starving_above: float = 1.5  # regret above which it goes before all who came later; of the urgent only
+    urgent_above: float = 1.02  # regret above which a job is urgent (mechanism.md, section 6; docs/policies.md on the number)
+    starving_above: float = 1.3  # regret above which it goes before all who came later; of the urgent only
     gang_wait_ms: Millis = 10_000  # a gang whose containers are not whole by then is handed back
     no_show_ms: Millis = 60_000  # what was granted and asked for and is still unused then is taken back
     min_runtime_ms: Millis = 0  # a job that started is renewed until it has run so long

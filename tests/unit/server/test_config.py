@@ -150,9 +150,9 @@ def test_paths_in_a_file_start_at_the_file_and_others_at_the_working_folder(
         ("starving_above = inf", "FILE: starving_above: inf is not a number above 0 and up to 1e+09"),
         (
             "starving_above = 1",
-            "FILE: starving_above: 1 is below urgent_above 1.05, but who starves is urgent; write a larger one",
+            "FILE: starving_above: 1 is below urgent_above 1.02, but who starves is urgent; write a larger one",
         ),
-        ("urgent_above = 2", "starving_above: 1.5 is below urgent_above 2"),
+        ("urgent_above = 2", "starving_above: 1.3 is below urgent_above 2"),
         ("admission_max_rho = 0.5", "FILE: admission_max_rho: 0.5 is neither 0 (off) nor a number from 1 to 1e+06; write one"),
         ("admission_max_rho = nan", "FILE: admission_max_rho: nan is neither 0 (off) nor a number"),
         ('admission_max_rho = "much"', "FILE: admission_max_rho: 'much' is neither 0 (off) nor a number"),

@@ -1,10 +1,10 @@
 """The regret guard: one offer at a time, to urgent jobs first (mechanism.md, section 6).
 
-A job's regret is the rho that its app ends with if the job is passed over once more; above 1.05 it is urgent. Urgent jobs
+A job's regret is the rho that its app ends with if the job is passed over once more; above 1.02 it is urgent. Urgent jobs
 are served first, the app with the shortest fair time before the others, and choose their places first; everybody else by
 least remaining declared work, an app's whole demand before the next.
 
-A stream of short urgent apps would pass a gang of most of the cluster for ever. So above a regret of 1.5 a job is starving:
+A stream of short urgent apps would pass a gang of most of the cluster for ever. So above a regret of 1.3 a job is starving:
 who starves goes before all others, first come first served, so nobody who comes later can hold it up.
 """
 

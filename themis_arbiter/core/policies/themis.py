@@ -1,7 +1,8 @@
 """The default policy: an auction among the urgent, leftovers by shortest remaining service.
 
-Offers go to the worst-off half of the apps with an urgent job (regret above 1.05), at most `BIDDERS_MAX` of them; they are
-sold by partial allocation with hidden payments. What they leave goes out by the guard's rule (mechanism.md, section 6).
+Offers go to the first half, by the guard's order, of the apps with an urgent job (regret above 1.02), at most `BIDDERS_MAX`
+of them; they are sold by partial allocation with hidden payments. What they leave goes out by the guard's rule (mechanism.md,
+section 6).
 """
 
 from typing import Final
@@ -9,7 +10,6 @@ from typing import Final
 from themis_arbiter.core.policies.auctioneer import AuctionPolicy, Call
 from themis_arbiter.core.policies.base import Market, MarketApp
 from themis_arbiter.core.policies.guard import Standing, standing, waited_for
-from themis_arbiter.core.types import AppId
 
 BIDDERS_MAX: Final = 16  # apps that one auction is held among
 BIDDERS_MIN: Final = 3  # where so many are urgent: a bidder alone is forced into bad places, and two seldom compete
@@ -32,20 +32,19 @@ class ThemisPolicy(AuctionPolicy):
 
 
 def bidders(market: Market, stand: Standing) -> list[MarketApp]:
-    """The worst-off half of the apps with an urgent job that could use a GPU on offer, three at least; in order of id.
+    """The first half of the apps with an urgent job that could use a GPU on offer, three at least; in order of id.
 
     Among all of the urgent the product of values starves those who have waited longest: the longer an app waits, the less a
     GPU changes its rho, so the less it bids (mechanism.md, section 5, "elapsed term"). Who is asked is therefore decided by
-    need, and only what each of these gets by bids. Where somebody starves, the first who came is asked alone.
+    need, and only what each of these gets by bids. By the guard's order and not by regret: who waits overtakes in regret who
+    runs, so every round would ask others and move most of what runs. Where somebody starves, the first who came is asked alone.
     """
     most = len(market.supply.gpus)
     waiting = [j.app_id for j in stand.starving if not j.has_gpus and j.can_gain and j.gang <= most]
     if waiting:
         return [a for a in market.apps if a.app_id == waiting[0]]
-    worst: dict[AppId, float] = {}
-    for job in stand.order:
-        if job.job_id in stand.urgent and job.can_gain and job.gang - len(job.held) <= most:
-            worst[job.app_id] = max(worst.get(job.app_id, 0.0), stand.regrets[job.job_id])
-    asked = min(BIDDERS_MAX, max(BIDDERS_MIN, -(-len(worst) // 2)))
-    chosen = set(sorted(worst, key=lambda a: (-worst[a], a))[:asked])
+    needing = [j.app_id for j in stand.order if j.job_id in stand.urgent and j.can_gain and j.gang - len(j.held) <= most]
+    in_line = list(dict.fromkeys(needing))
+    asked = min(BIDDERS_MAX, max(BIDDERS_MIN, -(-len(in_line) // 2)))
+    chosen = set(in_line[:asked])
     return [a for a in market.apps if a.app_id in chosen]

@@ -108,15 +108,15 @@ def test_strawman_does_not_care_who_holds_what_is_on_offer() -> None:
 
 
 def test_guard_serves_the_urgent_by_fair_time_and_all_others_by_remaining_work() -> None:
-    # Regret = (1 h since arrival + a tick + 40 s + remaining / GPUs) / T; at T = 2 h the bar of 1.05 is 2.1 h.
+    # Regret = (1 h since arrival + a tick + 40 s + remaining / GPUs) / T; at T = 2 h the bar of 1.02 is 2.04 h.
     urgent = app(job("a/1", 2, gang=2), t_independent_ms=2.0 * HOUR)  # 2.03 h / 2 h = 1.01: not yet
-    later = app(job("b/1", 4, gang=2), t_independent_ms=2.5 * HOUR)  # 3.03 / 2.5 = 1.21
-    sooner = app(job("c/1", 2.5, gang=2), t_independent_ms=1.5 * HOUR)  # 2.28 / 1.5 = 1.52
+    later = app(job("b/1", 4, gang=2), t_independent_ms=2.7 * HOUR)  # 3.03 / 2.7 = 1.12
+    sooner = app(job("c/1", 2.5, gang=2), t_independent_ms=1.95 * HOUR)  # 2.28 / 1.95 = 1.17
     easy = app(job("d/1", 0.5, gang=2), t_independent_ms=9.0 * HOUR)
     decision = make_policy("guard").decide(market(FOUR, urgent, later, sooner, easy))
     assert ranks(decision) == ["c/1", "b/1", "d/1", "a/1"]
     assert [e["is_urgent"] for e in decision.record["order"]] == [True, True, False, False]
-    assert [round(e["regret"], 2) for e in decision.record["order"]] == [1.52, 1.21, 0.14, 1.01]
+    assert [round(e["regret"], 2) for e in decision.record["order"]] == [1.17, 1.12, 0.14, 1.01]
     assert got(decision) == {"b/1": 2, "c/1": 2}
 
 
@@ -142,13 +142,14 @@ def test_themis_without_anybody_urgent_is_the_guard() -> None:
 
 
 @pytest.mark.parametrize(("urgent", "asked"), [(5, 3), (20, 10), (40, 16)])
-def test_themis_asks_the_worst_off_half_and_not_too_many(urgent: int, asked: int) -> None:
+def test_themis_asks_the_first_half_by_the_guards_order_and_not_too_many(urgent: int, asked: int) -> None:
     topology = cluster(*((f"m{k}", "r0", 4) for k in range(20)))
-    apps = [app(job(f"a{k:02}/1", 9, gang=2), t_independent_ms=(1.0 + (7 * k % urgent) / urgent) * HOUR) for k in range(urgent)]
+    times = [1.0 + (7 * k % urgent) / urgent for k in range(urgent)]
+    # Work grows with the square of the fair time, so the regret is highest where that is longest.
+    apps = [app(job(f"a{k:02}/1", 20 * t * t, gang=2), t_independent_ms=t * HOUR) for k, t in enumerate(times)]
     decision = make_policy("themis").decide(market(topology, *apps, settings=Settings(starving_above=1e9)))
-    # All wait alike and have as much to do, so the one with the shortest fair time is the worst off.
-    worst = sorted(apps, key=lambda a: a.t_independent_ms)[:asked]
-    assert [b["app_id"] for b in decision.record["bids"]] == sorted(a.app_id for a in worst)
+    first = sorted(apps, key=lambda a: a.t_independent_ms)[:asked]
+    assert [b["app_id"] for b in decision.record["bids"]] == sorted(a.app_id for a in first)
     assert len(got(decision)) == urgent  # the others are served after the auction
 
 
