@@ -20,6 +20,7 @@ from typing import Final
 from tests.figures.kept import kept
 from tests.figures.tables import table, write_docs
 from tests.support.replays import cluster, job
+from themis_arbiter.core.policies import POLICIES
 from themis_arbiter.core.speedup import SlowdownModel
 from themis_arbiter.sim.figures import fair_finishes
 from themis_arbiter.sim.setkeys import make_settings
@@ -33,7 +34,6 @@ RESTART_S: Final = 40.0
 SMALL: Final = (1, 1, 2, 4)  # GPUs of small apps
 GANGS: Final = (8, 32)
 LATE_MAX: Final = {8: 3.0, 32: 5.0}  # leases, from being paid for to the start: what is aimed at
-POLICIES: Final = ("themis", "guard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,12 +128,16 @@ def main(arguments: Sequence[str]) -> int:
     """Print the table."""
     parser = argparse.ArgumentParser(prog="python -m tests.figures.starvation", description=__doc__)
     parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--policies", default=",".join(POLICIES))
+    parser.add_argument("--policies", default="themis,guard")
     parser.add_argument("--out", type=Path, default=ROOT / "build/figures/starvation")
     parser.add_argument("--jobs", type=int, default=core_count())
     parser.add_argument("--write-docs", action="store_true", help="put the table into docs/fairness.md")
     given = parser.parse_args(arguments)
-    text = table(HEADER, show(given.policies.split(","), range(given.runs), given.out, given.jobs))
+    policies = given.policies.split(",")
+    unknown = [p for p in policies if p not in POLICIES]
+    if unknown:
+        parser.error(f"--policies: there is no policy {unknown[0]!r:.40}")
+    text = table(HEADER, show(policies, range(given.runs), given.out, given.jobs))
     print(text)
     if given.write_docs:
         write_docs({"starvation": text}, given.out)

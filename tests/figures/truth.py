@@ -155,6 +155,8 @@ def main(arguments: Sequence[str]) -> int:
     unknown = [p for p in policies if p not in POLICIES]
     if unknown:
         parser.error(f"--policies: there is no {unknown[0]!r:.40}; there are {', '.join(POLICIES)}")
+    if not SHARED.is_dir():
+        parser.error(f"the shared traces are not at {SHARED}")
     found = kept(given.out / "runs.jsonl", keys(policies, given.liars), outcome, given.jobs, "runs")
     text = table(HEADER, rows(gains(found)))
     print(text)
