@@ -171,6 +171,27 @@ def test_a_server_that_dies_again_and_again_leaves_one_leader_and_no_ghosts(
         eventually(lambda: len(admin.children(ELECTION)) == 3, 3 * FAILOVER_S, "nodes of live candidates alone")
 
 
+def test_candidates_come_back_to_a_server_that_lost_its_state(
+    tmp_path: Path, enter: Callable[[Place, str], Candidate], connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    with run_zookeeper(tmp_path) as zookeeper:
+        server = zookeeper.servers[0]
+        place = Place(hosts=zookeeper.hosts, chroot="/x", session_s=SESSION_S)
+        candidates = [enter(place, name) for name in "abc"]
+        eventually(lambda: one_acts(candidates), FAILOVER_S, "one leads")
+        eventually(lambda: all(one.elector.others == 2 for one in candidates), FAILOVER_S, "all stand")
+        server.daemon.kill()
+        server.lose_state()
+        server.start()
+        server.wait_ready(time.monotonic() + 30)
+        eventually(lambda: one_acts(candidates), 3 * FAILOVER_S, "one leads on the empty server")
+        eventually(lambda: all(one.elector.is_connected for one in candidates), 2 * FAILOVER_S, "all are back")
+        admin = connect(place)
+        eventually(lambda: len(admin.children(ELECTION)) == 3, FAILOVER_S, "each with one node, of its new session")
+        assert all(one.elector.phase in {Phase.LEADING, Phase.WAITING} for one in candidates)
+    assert caplog.text.count("may have lost its state") == 3
+
+
 def test_the_granted_timeout_counts_not_the_one_asked_for(tmp_path: Path, enter: Callable[[Place, str], Candidate]) -> None:
     with run_zookeeper(tmp_path, extra="maxSessionTimeout=1500") as zookeeper:
         candidate = enter(Place(hosts=zookeeper.hosts, chroot="/x", session_s=30.0), "only")

@@ -4,6 +4,7 @@ Servers are children of the test, started, paused and ended by their pids. Sessi
 that tests of failover do not wait for production's.
 """
 
+import shutil
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -46,6 +47,7 @@ class ZooKeeperServer:
     def __init__(self, name: str, folder: Path, port: int, config: str, jars: Path) -> None:
         self.address: Final = f"127.0.0.1:{port}"
         self._port = port
+        self._data = folder / "data"
         (folder / "zoo.cfg").write_text(config)
         (folder / "logback.xml").write_text(_LOGBACK)
         argv = [str(find_java()), *JVM_FLAGS, MEMORY, "-Dzookeeper.admin.enableServer=false", "-Dzookeeper.preAllocSize=1024"]
@@ -69,6 +71,10 @@ class ZooKeeperServer:
                 how = "is still not serving" if self.daemon.is_alive else "ended"
                 raise ZooKeeperStartError(f"{self.daemon.name} {how}; its log ends with:\n{self.daemon.log_tail()}")
             time.sleep(LOOK_S)
+
+    def lose_state(self) -> None:
+        """All that it has on its disk; it must not run."""
+        shutil.rmtree(self._data / "version-2")
 
     def stop(self) -> None:
         """End it, by force where it does not go by itself."""

@@ -259,6 +259,8 @@ class ZooKeeperElector:
             self._put(Changed())
 
     def _on_reign(self, result: Any) -> None:
+        if isinstance(result, NoNodeError):  # nobody has led here yet, or what was here is gone
+            self._reign = None
         if isinstance(result, Exception):
             return
         data, stat = result

@@ -8,6 +8,7 @@ nothing.
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -32,6 +33,7 @@ OPERATION_S: Final = 2.0  # that one answer is waited for
 RECONNECT_S_MIN: Final = 0.1
 RECONNECT_S_MAX: Final = 1.0  # ZooKeeper coming back is found within so long
 CLOSE_S: Final = 1.0
+FORGET_SHARE: Final = 2  # of the granted timeout without a connection: by then the session is over, whatever it had seen
 REQUEST_BYTES_MAX: Final = 512 * 1024  # servers cut the connection at about 1 MiB and say nothing of size
 
 _log = logging.getLogger(__name__)
@@ -89,7 +91,10 @@ class Session:
             logger=_log.getChild("kazoo"),
         )
         self._granted_ms = int(place.session_s * 1_000)
-        self._note_granted()
+        self._silent_since_s: float | None = None  # None: connected, or never was
+        self._refused_with: int | None = None  # the transaction that the last handshake named which was not answered
+        self._client.add_listener(self._note_silence)
+        self._look_at_handshakes()
         if on_state is not None:
             self._client.add_listener(lambda state: on_state(str(state)))
 
@@ -102,18 +107,47 @@ class Session:
         """The session timeout that the server granted (before it did: that was asked for)."""
         return self._granted_ms / 1_000
 
-    def _note_granted(self) -> None:
-        """What the server granted: kazoo forgets it, so the answer to its handshake is looked at on its way."""
+    def _note_silence(self, state: Any) -> None:
+        if str(state) == "CONNECTED":
+            self._silent_since_s = None
+        elif self._silent_since_s is None:
+            self._silent_since_s = time.monotonic()
+
+    def _look_at_handshakes(self) -> None:
+        """Note what the server grants, which kazoo forgets; and forget in time what no server can be asked for any more.
+
+        A client names the last transaction that it has seen, and a server which has not got so far closes the connection
+        without an answer. One that has lost its state never gets there, so that kazoo would try for ever. Past the session's
+        life nothing rests on that number, and the server is told 0, every second time: it answers that the session is over,
+        and all is as after any session that has expired.
+        """
         connection = self._client._connection
         invoke = connection._invoke
 
-        def noting(timeout: float, request: Any, xid: int | None = None) -> Any:
+        def looking(timeout: float, request: Any, xid: int | None = None) -> Any:
+            if not isinstance(request, Connect):
+                return invoke(timeout, request, xid)
+            refused_with, self._refused_with = self._refused_with, request.last_zxid_seen
+            forgets = bool(refused_with) and self._silent_s() > FORGET_SHARE * self.granted_s
+            if forgets:
+                self._refused_with = 0
+                request = request._replace(last_zxid_seen=0)
             result = invoke(timeout, request, xid)
-            if isinstance(request, Connect):
-                self._granted_ms = int(result[0].time_out) or self._granted_ms  # 0: the session was over
+            if forgets:
+                _log.warning(
+                    "ZooKeeper at %s may have lost its state, or come back from a backup: for %.0f s it refused this arbiter's "
+                    "session, which had seen later transactions (up to %#x) than it has; going on with a new session",
+                    *(self.place.hosts, self._silent_s(), refused_with),
+                )
+            self._refused_with = None
+            self._granted_ms = int(result[0].time_out) or self._granted_ms  # 0: the session was over
             return result
 
-        connection._invoke = noting
+        connection._invoke = looking
+
+    def _silent_s(self) -> float:
+        since_s = self._silent_since_s
+        return 0.0 if since_s is None else time.monotonic() - since_s
 
     @property
     def session_id(self) -> int:
