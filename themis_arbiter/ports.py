@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from themis_arbiter.core.effects import (
     Effect,
@@ -15,6 +15,9 @@ from themis_arbiter.core.effects import (
 from themis_arbiter.core.events import Batch, Event, Meter
 from themis_arbiter.core.lease import Lease
 from themis_arbiter.core.types import Epoch, JobId, Millis, RoundNo
+
+EPOCH_MAX: Final = 10**15  # that a store goes up to: it has to fit 64 bits, and the doubles of other programs' JSON
+EPOCH_SET_MAX: Final = 10**12  # that an admin may set: it cannot be lowered again, and terms have to follow
 
 
 class Clock(Protocol):

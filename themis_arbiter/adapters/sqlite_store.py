@@ -17,13 +17,12 @@ from themis_arbiter.core.codec import dumps, from_plain
 from themis_arbiter.core.events import Batch, Meter
 from themis_arbiter.core.lease import Lease
 from themis_arbiter.core.types import CoreError, Epoch, JobId
-from themis_arbiter.ports import StaleEpochError, StoredState, StoreError
+from themis_arbiter.ports import EPOCH_MAX, StaleEpochError, StoredState, StoreError
 
 SCHEMA_VERSION: Final = 2  # 1 kept of each job what it had attained, and no more
 APPLICATION_ID: Final = 0x7E3515  # in the file's header, so that no other program's database is taken for ours
 BUSY_SECONDS: Final = 2.0  # how long to wait for another process's transaction
 FILE_MODE: Final = 0o600
-EPOCH_MAX: Final = 10**15  # that an admin may set: an epoch cannot be lowered again, and must go on fitting 64 bits
 
 _SCHEMA: Final = """
 CREATE TABLE schema_version (version INTEGER NOT NULL);
@@ -66,8 +65,8 @@ class SqliteStore:
     def acquire_epoch(self) -> Epoch:
         """Raise the epoch by one and return it. Errors: StoreError."""
         with self._transaction() as db:
-            db.execute("UPDATE term SET epoch = epoch + 1")
-            return int(db.execute("SELECT epoch FROM term").fetchone()[0])
+            (before,) = db.execute("SELECT epoch FROM term").fetchone()
+            return self._raise(db, before, before + 1)
 
     def raise_epoch(self, to: Epoch | None = None) -> tuple[Epoch, Epoch]:
         """Raise the epoch to `to` (one more) where nobody else has the file open; returns the one before and the one now.
@@ -80,11 +79,14 @@ class SqliteStore:
             raise StoreError(f"{self._path}: in use by another process: stop the arbiter on it first")
         with self._transaction() as db:
             (before,) = db.execute("SELECT epoch FROM term").fetchone()
-            after = before + 1 if to is None else to
-            if not before < after <= EPOCH_MAX:
-                raise StoreError(f"{self._path}: the epoch is {before}: it can be raised, up to {EPOCH_MAX}, never lowered")
-            db.execute("UPDATE term SET epoch = ?", (after,))
+            after = self._raise(db, before, before + 1 if to is None else to)
         return before, after
+
+    def _raise(self, db: sqlite3.Connection, before: Epoch, after: Epoch) -> Epoch:
+        if not before < after <= EPOCH_MAX:
+            raise StoreError(f"{self._path}: the epoch is {before}: it can be raised, up to {EPOCH_MAX}, never lowered")
+        db.execute("UPDATE term SET epoch = ?", (after,))
+        return after
 
     def is_in_use(self) -> bool:
         """Whether another process has the file open, seen by its locks, so not across a network. Errors: StoreError."""

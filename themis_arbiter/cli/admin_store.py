@@ -8,19 +8,16 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from themis_arbiter.adapters.sqlite_store import EPOCH_MAX, SqliteStore
 from themis_arbiter.adapters.state_file import StateFileError
-from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
 from themis_arbiter.cli.admin import YES_OPTION, actor, confirm
 from themis_arbiter.cli.failures import NotSo, WrongUse
 from themis_arbiter.cli.options import JSON_OPTION, configured
 from themis_arbiter.obs.labels import visible
 from themis_arbiter.obs.logs import AUDIT, configure_logging, log_event
-from themis_arbiter.ports import StoreError
-from themis_arbiter.server.candidacy import place_of
+from themis_arbiter.ports import EPOCH_SET_MAX, StoreError
 from themis_arbiter.server.config import ServerConfig
 from themis_arbiter.server.documents import dumps
-from themis_arbiter.server.moving import export_state, import_state
+from themis_arbiter.server.moving import JUMP_MAX, export_state, import_state, raise_epoch
 from themis_arbiter.server.values import Origin, StoreAddress, ValueProblem, store
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -42,10 +39,18 @@ def _on_a_store(command: F) -> F:
 
 
 @click.command("reset-epoch", short_help="Raise the epoch of a store at rest.")
-@click.option("--to", "to_epoch", metavar="N", type=click.IntRange(1, EPOCH_MAX), help="New epoch. [default: one more]")
+@click.option("--to", "to_epoch", metavar="N", type=click.IntRange(1, EPOCH_SET_MAX), help="New epoch. [default: one more]")
+@click.option("--far", "is_far_meant", is_flag=True, help=f"N may be more than {JUMP_MAX:,} above the present epoch.")
 @YES_OPTION
 @_on_a_store
-def reset_epoch(config_file: Path | None, store_text: str | None, to_epoch: int | None, is_sure: bool, as_json: bool) -> None:
+def reset_epoch(
+    config_file: Path | None,
+    store_text: str | None,
+    to_epoch: int | None,
+    is_far_meant: bool,
+    is_sure: bool,
+    as_json: bool,
+) -> None:
     """Raise a store's epoch: of a file while no arbiter runs on it, in ZooKeeper at any time (who leads then does so anew).
 
     For a store that came back from a backup: the ResourceManager's plugin refuses an arbiter whose epoch is below
@@ -56,11 +61,7 @@ def reset_epoch(config_file: Path | None, store_text: str | None, to_epoch: int 
     confirm("raise the epoch of " + path + (f" to {to_epoch}" if to_epoch is not None else " by one"), is_sure=is_sure)
     configure_logging()
     try:
-        opened = SqliteStore(address.path) if address.path else ZooKeeperStore(place_of(address, config.zookeeper))
-        try:
-            before, after = opened.raise_epoch(to_epoch)
-        finally:
-            opened.close()
+        before, after = raise_epoch(address, config.zookeeper, to_epoch, is_far_meant=is_far_meant)
     except StoreError as error:
         _audit_line("reset-epoch", path, is_done=False, text=str(error))
         raise NotSo(visible(str(error))) from error

@@ -19,6 +19,7 @@ from themis_arbiter.server.config import ZooKeeperConfig
 from themis_arbiter.server.values import StoreAddress
 
 CONNECT_S: Final = 10.0
+JUMP_MAX: Final = 1_000_000  # by which an epoch is raised without a second word: more is a slip of the hand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,21 @@ def export_state(address: StoreAddress, zookeeper: ZooKeeperConfig, path: Path, 
     state, is_in_use = _of_file(address.path) if address.path else _of_zookeeper(place_of(address, zookeeper))
     write_state(path, state, origin=str(address), made_ms=now_ms)
     return Moved(leases=len(state.leases), accounts=len(state.meters), epoch=state.epoch, is_in_use=is_in_use)
+
+
+def raise_epoch(
+    address: StoreAddress, zookeeper: ZooKeeperConfig, to: Epoch | None, *, is_far_meant: bool = False
+) -> tuple[Epoch, Epoch]:
+    """Raise the epoch of the store at `address` to `to` (one more); returns the one before and the one now.
+
+    Errors: StoreError, also where that would be by more than JUMP_MAX and not `is_far_meant`; nothing is changed then.
+    """
+    with closing(SqliteStore(address.path) if address.path else ZooKeeperStore(place_of(address, zookeeper))) as store:
+        before = store.epoch()
+        if to is not None and to - before > JUMP_MAX and not is_far_meant:
+            text = f"the epoch is {before}, and {to} is more than {JUMP_MAX:,} above it: it can never be lowered again"
+            raise StoreError(f"{address}: {text}; if that is meant, add --far")
+        return store.raise_epoch(to)
 
 
 def import_state(address: StoreAddress, zookeeper: ZooKeeperConfig, path: Path) -> Moved:

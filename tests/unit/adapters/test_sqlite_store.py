@@ -18,7 +18,7 @@ from themis_arbiter.adapters.sqlite_store import SqliteStore
 from themis_arbiter.core.events import Batch, Meter
 from themis_arbiter.core.lease import Lease
 from themis_arbiter.core.types import CoreError
-from themis_arbiter.ports import StaleEpochError, StoreError
+from themis_arbiter.ports import EPOCH_MAX, StaleEpochError, StoreError
 
 WRITER: Final = """
 import sys
@@ -230,6 +230,13 @@ def test_raised_epoch_fences_who_had_the_one_before_and_leaves_leases_alone(tmp_
             admin.commit(batch_of(epoch, 2))
         assert len(admin.load().leases) == LEASES_A_BATCH
         assert admin.acquire_epoch() == 9
+
+
+def test_no_epoch_goes_over_the_bound_a_terms_neither(store: SqliteStore) -> None:
+    store.raise_epoch(EPOCH_MAX)
+    with pytest.raises(StoreError, match="it can be raised, up to"):
+        store.acquire_epoch()
+    assert store.epoch() == EPOCH_MAX
 
 
 def test_epoch_of_a_store_in_use_is_not_raised(tmp_path: Path) -> None:

@@ -16,9 +16,10 @@ import pytest
 
 from tests.support.logs import logging_kept
 from themis_arbiter.adapters.clock import SystemClock
-from themis_arbiter.adapters.sqlite_store import EPOCH_MAX, SqliteStore
+from themis_arbiter.adapters.sqlite_store import SqliteStore
 from themis_arbiter.cli.main import run
 from themis_arbiter.obs.logs import configure_logging
+from themis_arbiter.ports import EPOCH_SET_MAX
 from themis_arbiter.server.bootstrap import Server, build
 from themis_arbiter.server.config import load_config
 from themis_arbiter.sim.live_cluster import LiveCluster
@@ -249,7 +250,18 @@ def test_epoch_is_raised_and_never_lowered(capfd: pytest.CaptureFixture[str], st
         assert (status, out, epoch_of(store)) == (1, "", 40)
         assert "never lowered" in err
         assert "is_done=False" in err
-    assert reset(capfd, "--store", f"sqlite:{store}", "--to", str(EPOCH_MAX + 1))[0] == 2
+    assert reset(capfd, "--store", f"sqlite:{store}", "--to", str(EPOCH_SET_MAX + 1))[0] == 2
+
+
+def test_a_far_jump_of_the_epoch_is_asked_for_twice_and_leaves_room_for_terms(
+    capfd: pytest.CaptureFixture[str], store: Path
+) -> None:
+    jump = ("--store", f"sqlite:{store}", "--to", str(EPOCH_SET_MAX))
+    status, out, err = reset(capfd, *jump)
+    assert (status, out, epoch_of(store), "more than 1,000,000 above it" in err) == (1, "", 1, True)
+    assert reset(capfd, *jump, "--far")[0] == 0
+    with closing(SqliteStore(store)) as opened:
+        assert opened.acquire_epoch() == EPOCH_SET_MAX + 1
 
 
 def test_store_of_a_settings_file(capfd: pytest.CaptureFixture[str], store: Path) -> None:

@@ -38,7 +38,7 @@ from themis_arbiter.adapters.zookeeper.segments import (
 from themis_arbiter.adapters.zookeeper.session import Place, Refused, Session, Unsure, ZooKeeperError
 from themis_arbiter.core.events import Batch
 from themis_arbiter.core.types import CoreError, Epoch
-from themis_arbiter.ports import StaleEpochError, StoredState, StoreError
+from themis_arbiter.ports import EPOCH_MAX, StaleEpochError, StoredState, StoreError
 
 EPOCH: Final = "/epoch"
 CONNECT_S: Final = 10.0
@@ -47,7 +47,6 @@ SEGMENTS_HARD_MAX: Final = 512  # where that keeps failing: past it nothing else
 LOG_BYTES_MIN: Final = 512 * 1024  # changes since the snapshot; more, and more than the snapshot, is written as one
 TRIES_MAX: Final = 3
 SWEEP_MAX: Final = 2_000  # nodes that one sweep deletes
-EPOCH_MAX: Final = 10**15  # that an admin may set, as in SQLite's store
 
 
 @dataclass(frozen=True, slots=True)
