@@ -16,7 +16,7 @@ from themis_arbiter.adapters.zookeeper.session import Place
 from themis_arbiter.ports import StaleEpochError, StoredState, StoreError
 from themis_arbiter.server import moving
 from themis_arbiter.server.config import ZooKeeperConfig
-from themis_arbiter.server.moving import export_state, import_state
+from themis_arbiter.server.moving import export_state, import_state, raise_epoch
 from themis_arbiter.server.values import Origin, StoreAddress, store
 
 pytest_plugins = ["tests.support.zookeeper"]
@@ -45,6 +45,8 @@ def test_a_state_goes_into_zookeeper_and_back_whole(place: Place, open_store: Op
     state = large_state()
     write_state(tmp_path / "1", state, origin="a test", made_ms=0)
     assert import_state(address(f"zookeeper:{place}"), CONFIG, tmp_path / "1").epoch == state.epoch + 1
+    with pytest.raises(StoreError, match="more than 1,000,000 above it"):
+        raise_epoch(address(f"zookeeper:{place}"), CONFIG, 2_000_000)
     assert open_store(place).load() == replace(state, epoch=state.epoch + 1)
     moved = export_state(address(f"zookeeper:{place}"), CONFIG, tmp_path / "2", now_ms=0)
     assert (moved.leases, moved.accounts, moved.epoch, moved.is_in_use) == (LEASES, 2, state.epoch + 1, False)
@@ -57,6 +59,8 @@ def test_a_state_goes_into_zookeeper_and_back_whole(place: Place, open_store: Op
 def test_a_path_where_nobody_led_is_told_and_nothing_is_made_there(place: Place, connect: Connect, tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no arbiter ever led there"):
         export_state(address(f"zookeeper:{place}"), CONFIG, tmp_path / "1", now_ms=0)
+    with pytest.raises(StoreError, match="no arbiter ever led there"):
+        raise_epoch(address(f"zookeeper:{place}"), CONFIG, 7)
     assert connect(place).exists("/") is None
     assert not (tmp_path / "1").exists()
 

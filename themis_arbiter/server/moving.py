@@ -11,7 +11,7 @@ from themis_arbiter.adapters.state_file import as_batch, read_state, write_state
 from themis_arbiter.adapters.zookeeper.elector import candidates
 from themis_arbiter.adapters.zookeeper.reading import BookReader
 from themis_arbiter.adapters.zookeeper.session import Place, Session, ZooKeeperError
-from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
+from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore, reader
 from themis_arbiter.core.types import Epoch, Millis
 from themis_arbiter.ports import StoredState, StoreError
 from themis_arbiter.server.candidacy import place_of
@@ -46,6 +46,9 @@ def raise_epoch(
 
     Errors: StoreError, also where that would be by more than JUMP_MAX and not `is_far_meant`; nothing is changed then.
     """
+    if address.path is None:
+        with _connected(place_of(address, zookeeper)) as session:
+            _look_for_epoch(session)  # the store would be made where there is none
     with closing(SqliteStore(address.path) if address.path else ZooKeeperStore(place_of(address, zookeeper))) as store:
         before = store.epoch()
         if to is not None and to - before > JUMP_MAX and not is_far_meant:
@@ -91,10 +94,15 @@ def _of_file(path: Path) -> tuple[StoredState, bool]:
 
 def _of_zookeeper(place: Place) -> tuple[StoredState, bool]:
     with _connected(place) as session:
-        state = BookReader(session).read().state
-        if not state.epoch:
-            raise StoreError(f"{place}: no arbiter ever led there; look at the path after the hosts")
-        return state, candidates(session) > 0
+        _look_for_epoch(session)
+        return BookReader(session).read().state, candidates(session) > 0
+
+
+def _look_for_epoch(session: Session) -> None:
+    """Errors: StoreError where nobody has taken one: a path that was mistyped, most likely. ZooKeeperError."""
+    reign = reader(session)
+    if reign is None or not reign.epoch:
+        raise StoreError(f"{session.place}: no arbiter ever led there; look at the path after the hosts")
 
 
 @contextmanager
