@@ -13,7 +13,7 @@ from themis_arbiter.adapters.zookeeper.reading import BookReader
 from themis_arbiter.adapters.zookeeper.session import Place, Session, ZooKeeperError
 from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore, reader
 from themis_arbiter.core.types import Epoch, Millis
-from themis_arbiter.ports import StoredState, StoreError
+from themis_arbiter.ports import StaleEpochError, StoredState, StoreError
 from themis_arbiter.server.candidacy import place_of
 from themis_arbiter.server.config import ZooKeeperConfig
 from themis_arbiter.server.values import StoreAddress
@@ -65,8 +65,7 @@ def import_state(address: StoreAddress, zookeeper: ZooKeeperConfig, path: Path) 
     """
     state = read_state(path)
     if address.path is not None:
-        with closing(SqliteStore(address.path)) as file:
-            return _fill(file, state, address)
+        return _fill_file(address.path, state, address)
     place = place_of(address, zookeeper)
     with _connected(place) as session:
         standing = candidates(session)
@@ -75,6 +74,23 @@ def import_state(address: StoreAddress, zookeeper: ZooKeeperConfig, path: Path) 
         raise StoreError(f"{place}: {who} for election there: end all arbiters first")
     with closing(ZooKeeperStore(place)) as store:
         return _fill(store, state, address)
+
+
+def _fill_file(path: Path, state: StoredState, address: StoreAddress) -> Moved:
+    """Likewise, and a file that was made for it goes where nothing came of that."""
+    is_new, is_ours = not path.exists(), False
+    try:
+        with closing(SqliteStore(path)) as file:
+            try:
+                return _fill(file, state, address)
+            except StoreError as error:
+                is_ours = is_new and not isinstance(error, StaleEpochError) and not file.is_in_use()
+                raise
+    except StoreError:
+        if is_ours:
+            for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+                name.unlink(missing_ok=True)
+        raise
 
 
 def _fill(store: SqliteStore | ZooKeeperStore, state: StoredState, address: StoreAddress) -> Moved:

@@ -1,9 +1,11 @@
 """`themis admin export-state` and `import-state` on files; tests/integration/test_moving_stores.py has them on a ZooKeeper."""
 
+import gzip
 import json
 import os
 import subprocess
 import sys
+import zlib
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +19,7 @@ from themis_arbiter.adapters.state_file import StateFileError, read_state, write
 from themis_arbiter.cli.main import run
 from themis_arbiter.core.events import Batch, JobReport, Meter
 from themis_arbiter.core.lease import Lease, LeaseState
-from themis_arbiter.ports import StoredState
+from themis_arbiter.ports import StoredState, StoreError
 
 SETTINGS = {"THEMIS_GRPC_ADDRESS": "127.0.0.1:0", "THEMIS_HTTP_ADDRESS": "127.0.0.1:0"}
 
@@ -113,14 +115,24 @@ def test_a_store_with_an_arbiter_on_it_is_copied_and_never_filled(capfd: pytest.
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        (lambda data: b"", "its first line is none of this program's records"),
+        (lambda data: b"", "is not a file of `themis admin export-state`"),
+        (lambda data: b"{}\n", "is not a file of `themis admin export-state`"),
+        (gzip.compress, "is not a file of `themis admin export-state`"),
+        (lambda data: b"some words\n" * 9_999, "is not a file of `themis admin export-state`"),
+        (lambda data: b"SQLite format 3\0" + bytes(99_999), "this is a store: take its state into a file first"),
+        (lambda data: b'{"kind": "themis-state", ' + b"[" * 60_000 + b"\n", "none of this program's records"),
+        (lambda data: b'{"kind": "themis-state", \xff' + data, "none of this program's records"),
         (lambda data: data[:-20], "damaged"),
         (lambda data: data.replace(b"L00000001", b"L00000009"), "damaged"),
         (lambda data: data.replace(b'"readable_by": 1', b'"readable_by": 2'), "newer version"),
-        (lambda data: data.replace(b'"themis-state"', b'"other"'), "not one of `themis admin export-state`"),
-        (lambda data: data.replace(b'"crc"', b'"crk"'), "lacks something"),
+        (lambda data: data.replace(b'"themis-state"', b'"other"'), "is not a file of `themis admin export-state`"),
+        (lambda data: data.replace(b'"crc"', b'"crk"'), "the checksum is another"),
+        (lambda data: data.replace(b'"epoch": 7', b'"epoch": 9', 1), "the checksum is another"),
+        (lambda data: data.replace(b'"last_serial": 40', b'"last_serial": 41'), "the checksum is another"),
+        (lambda data: data.replace(b'"last_round": 12', b'"last_round": 11'), "the checksum is another"),
+        (lambda data: data.replace(b'"start_id": "s1"', b'"start_id": "s2"'), "the checksum is another"),
+        (lambda data: data.replace(b'"leases": 4', b'"leases": 5'), "the checksum is another"),
     ],
-    ids=["empty", "cut", "changed", "newer", "foreign", "lacking"],
 )
 def test_a_file_that_is_not_whole_fills_nothing(
     capfd: pytest.CaptureFixture[str], tmp_path: Path, spoil: "object", says: str
@@ -132,8 +144,58 @@ def test_a_file_that_is_not_whole_fills_nothing(
     with pytest.raises(StateFileError, match=says):
         read_state(backup)
     status, out, err = admin(capfd, "import-state", str(backup), "--yes", "--store", f"sqlite:{tmp_path}/new.db")
-    assert (status, out, says in err) == (2, "", True)
+    assert (status, out, says in err, len(err) < 500) == (2, "", True, True)
     assert not (tmp_path / "new.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "says"),
+    [
+        ("epoch", 10**15, "no epoch, a whole number"),
+        ("epoch", -1, "no epoch, a whole number"),
+        ("last_serial", "40", "no last_serial, a whole number"),
+        ("last_round", True, "no last_round, a whole number"),
+        ("start_id", 5, "no start_id"),
+        ("leases", 5, "tells of 5 leases and 2 accounts, 4 and 2 follow it"),
+        ("accounts", 1, "tells of 4 leases and 1 accounts, 4 and 2 follow it"),
+    ],
+)
+def test_a_first_line_that_another_program_wrote_is_looked_at(tmp_path: Path, field: str, value: object, says: str) -> None:
+    backup = tmp_path / "backup"
+    write_state(backup, a_state(), origin="a test", made_ms=0)
+    head_line, _, body = backup.read_bytes().partition(b"\n")
+    head = {key: x for key, x in json.loads(head_line).items() if key != "crc"} | {field: value}
+    crc = zlib.crc32(json.dumps(head).encode() + b"\n" + body)
+    backup.write_bytes(json.dumps(head | {"crc": crc}).encode() + b"\n" + body)
+    with pytest.raises(StateFileError, match=says):
+        read_state(backup)
+
+
+def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
+    for odd in (Path(os.devnull), Path("/dev/zero")):
+        with pytest.raises(StateFileError, match="is not a file of"):
+            read_state(odd)
+    with pytest.raises(StateFileError, match="cannot be read"):
+        read_state(tmp_path)
+
+
+def test_an_import_that_fails_leaves_no_store_behind(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_state(tmp_path / "backup", a_state(), origin="a test", made_ms=0)
+
+    def fails(_store: SqliteStore, _batch: Batch) -> None:
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(SqliteStore, "commit", fails)
+    arguments = ("import-state", str(tmp_path / "backup"), "--yes", "--store", f"sqlite:{tmp_path}/new.db")
+    status, _, err = admin(capfd, *arguments)
+    assert (status, "the disk is full" in err) == (1, True)
+    assert [path.name for path in tmp_path.iterdir()] == ["backup"]
+    with closing(SqliteStore(tmp_path / "new.db")):
+        pass
+    assert admin(capfd, *arguments)[0] == 1
+    assert (tmp_path / "new.db").exists()
 
 
 def test_any_name_comes_back_from_a_file(tmp_path: Path) -> None:

@@ -100,8 +100,8 @@ def record(data: bytes, what: str) -> dict[str, Any]:
     try:
         plain = json.loads(data.decode("utf-8", "surrogatepass"))
         readable_by = int(plain["readable_by"])
-    except (ValueError, KeyError, TypeError) as err:
-        raise FormatError(f"{what} is none of this program's records: {err!r}") from err
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as err:
+        raise FormatError(f"{what} is none of this program's records: {type(err).__name__}") from err
     if readable_by > FORMAT:
         raise FormatError(f"{what} is of a newer version (format {readable_by}, this program reads up to {FORMAT}): upgrade it")
     assert isinstance(plain, dict)
