@@ -123,9 +123,11 @@ class Ledger:
             raise CoreError(f"{lease_id} is in the ledger already")
         place = self._next if as_next else self._current
         if gpu in place:
-            raise CoreError(f"{gpu}: already leased to {self._leases[place[gpu]]}, cannot also be {lease}")
+            there = self._leases[place[gpu]]
+            told = f"{there.lease_id} of {there.job_id}, cannot also be under {lease_id} of {job_id}"
+            raise CoreError(f"{gpu}: already leased under {told}")
         if as_next and gpu not in self._current:
-            raise CoreError(f"{gpu}: a next lease needs a current one before it: {lease}")
+            raise CoreError(f"{gpu}: a next lease needs a current one before it: {lease_id} of {job_id}")
         place[gpu] = lease_id
         self._leases[lease_id] = lease
         self._stories[lease_id] = []

@@ -1,7 +1,8 @@
 """Taking over: the first event of a term, from what the store holds."""
 
 from themis_arbiter.core.events import EpochAcquired
-from themis_arbiter.ports import Clock, LeaseStore, StaleEpochError
+from themis_arbiter.core.types import Millis
+from themis_arbiter.ports import Clock, LeaseStore, StaleEpochError, StoredState
 
 
 def take_over(store: LeaseStore, clock: Clock) -> EpochAcquired:
@@ -13,9 +14,14 @@ def take_over(store: LeaseStore, clock: Clock) -> EpochAcquired:
     state = store.load()
     if state.epoch != epoch:
         raise StaleEpochError(f"took epoch {epoch}, but the store is at {state.epoch} already")
+    return first_event(state, clock.now_ms())
+
+
+def first_event(state: StoredState, at_ms: Millis) -> EpochAcquired:
+    """What a term begins with that inherits `state`."""
     return EpochAcquired(
-        at_ms=clock.now_ms(),
-        epoch=epoch,
+        at_ms=at_ms,
+        epoch=state.epoch,
         leases=state.leases,
         meters=state.meters,
         last_round=state.last_round,

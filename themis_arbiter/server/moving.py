@@ -7,18 +7,23 @@ from pathlib import Path
 from typing import Final
 
 from themis_arbiter.adapters.sqlite_store import SqliteStore
-from themis_arbiter.adapters.state_file import as_batch, read_state, write_state
+from themis_arbiter.adapters.state_file import StateFileError, as_batch, read_state, write_state
 from themis_arbiter.adapters.zookeeper.elector import candidates
 from themis_arbiter.adapters.zookeeper.reading import BookReader
 from themis_arbiter.adapters.zookeeper.session import Place, Session, ZooKeeperError
 from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore, reader
-from themis_arbiter.core.types import Epoch, Millis
+from themis_arbiter.core.lease import LeaseState
+from themis_arbiter.core.machine import Arbiter
+from themis_arbiter.core.settings import Settings
+from themis_arbiter.core.types import CoreError, Epoch, Millis
+from themis_arbiter.engine.recovery import first_event
 from themis_arbiter.ports import StaleEpochError, StoredState, StoreError
 from themis_arbiter.server.candidacy import place_of
 from themis_arbiter.server.config import ZooKeeperConfig
 from themis_arbiter.server.values import StoreAddress
 
 CONNECT_S: Final = 10.0
+PROBLEM_LENGTH_MAX: Final = 300
 JUMP_MAX: Final = 1_000_000  # by which an epoch is raised without a second word: more is a slip of the hand
 
 
@@ -64,6 +69,7 @@ def import_state(address: StoreAddress, zookeeper: ZooKeeperConfig, path: Path) 
     more to who led on the old store. Errors: StoreError, StateFileError; nothing is changed but, at most, the epoch.
     """
     state = read_state(path)
+    _try_term(state, path)
     if address.path is not None:
         return _fill_file(address.path, state, address)
     place = place_of(address, zookeeper)
@@ -74,6 +80,17 @@ def import_state(address: StoreAddress, zookeeper: ZooKeeperConfig, path: Path) 
         raise StoreError(f"{place}: {who} for election there: end all arbiters first")
     with closing(ZooKeeperStore(place)) as store:
         return _fill(store, state, address)
+
+
+def _try_term(state: StoredState, path: Path) -> None:
+    """Errors: StateFileError where no arbiter could begin its term with `state`: two leases of one GPU, say."""
+    ended = [lease for lease in state.leases if lease.state is LeaseState.ENDED]
+    if ended:
+        raise StateFileError(f"{path}: {ended[0].gpu}: {ended[0].lease_id} has ended, and no book holds such a lease")
+    try:
+        Arbiter(Settings()).step(first_event(state, 0))
+    except CoreError as err:
+        raise StateFileError(f"{path}: no arbiter could lead with it: {str(err)[:PROBLEM_LENGTH_MAX]}") from err
 
 
 def _fill_file(path: Path, state: StoredState, address: StoreAddress) -> Moved:

@@ -44,7 +44,8 @@ def a_state() -> StoredState:
     )
     ended = Meter(attained=5.5, done=5.0, metered_ms=9, app_id="a/b", ended=JobReport(job_id="j2", app_id="a/b", arrival_ms=3))
     meters = (("application_1_0", Meter(attained=1.0, done=1.0, metered_ms=7, app_id="a/b", arrival_ms=3)), ("j2", ended))
-    return StoredState(epoch=7, start_id="s1", leases=leases, meters=meters, last_round=12, last_serial=40, admin='{"x":1}')
+    admin = '{"is_paused":true}'
+    return StoredState(epoch=7, start_id="s1", leases=leases, meters=meters, last_round=12, last_serial=40, admin=admin)
 
 
 def fill(path: Path, state: StoredState) -> None:
@@ -177,6 +178,31 @@ def test_what_is_no_file_is_not_read(tmp_path: Path) -> None:
             read_state(odd)
     with pytest.raises(StateFileError, match="cannot be read"):
         read_state(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"gpu": "n1:0"}, "n1:0: already leased under L00000000 of application_1_0, cannot also be under L00000001 of"),
+        ({"state": LeaseState.WAITING, "gpu": "n9:0"}, "n9:0: a next lease needs a current one before it: L00000000 of"),
+        ({"state": LeaseState.ENDED}, "n0:0: L00000000 has ended"),
+    ],
+    ids=["two on one GPU", "next of nothing", "ended"],
+)
+def test_a_book_that_no_arbiter_could_lead_with_is_refused(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, change: dict[str, object], says: str
+) -> None:
+    state = a_state()
+    first, *others = state.leases
+    spoilt = replace(state, leases=(replace(first, **change), *others))  # type: ignore[arg-type]
+    write_state(tmp_path / "backup", spoilt, origin="a test", made_ms=0)
+    command = ("import-state", str(tmp_path / "backup"), "--yes", "--store", f"sqlite:{tmp_path}/new.db")
+    status, out, err = admin(capfd, *command)
+    assert (status, out, says in err, "Lease(" in err) == (2, "", True, False)
+    assert not (tmp_path / "new.db").exists()
+    write_state(tmp_path / "settings", replace(state, admin='{"x":1}'), origin="a test", made_ms=0)
+    status, _, err = admin(capfd, "import-state", str(tmp_path / "settings"), *command[2:])
+    assert (status, "no arbiter could lead with it" in err) == (2, True)
 
 
 def test_an_import_that_fails_leaves_no_store_behind(
