@@ -132,11 +132,10 @@ test: setup plugin-if-java ## every check and every test there is, real YARN and
 chaos: setup plugin ## kill and stop bridge, arbiter and ResourceManager under load, and judge (about an hour)
 	@$(BIN)/python -m tests.chaos $(ARGS)
 
-# One seed with its story: make sim SEED=7. So many: make sim SEEDS=200. Others: make sim ARGS='--seeds 5000-5999 --jobs 4'
-SEEDS ?= 10000
+# One seed with its story: make sim SEED=7. The first so many: make sim SEEDS=200. Others: make sim ARGS='--seeds 5000-5999 --jobs 4'
 .PHONY: sim
 sim: setup ## the fault simulation: failover and every fault in virtual time, by seed (SEED=n, SEEDS=n)
-	@$(BIN)/python -m tests.simulation.faults $(if $(findstring --seed,$(ARGS)),,$(if $(SEED),--seed $(SEED),--seeds 0-$$(($(SEEDS) - 1)))) $(ARGS)
+	@$(BIN)/python -m tests.simulation.faults $(if $(SEED),'--seed=$(SEED)') $(if $(SEEDS),'--count=$(SEEDS)') $(ARGS)
 
 .PHONY: bench
 bench: setup ## measure the lease book and, in short, replays (docs/performance.md has what they were)
