@@ -47,6 +47,7 @@ from themis_arbiter.core.types import Millis
 ELECTION: Final = "/election"
 INPUTS_MAX: Final = 10_000  # that wait; the thread takes microseconds for each
 IDLE_S: Final = 1.0  # the longest sleep
+PATIENCE_MS: Final[Millis] = 5_000  # that the first connection may take before the log says that there is none
 JOIN_S: Final = 1.0
 
 _log = logging.getLogger(__name__)
@@ -86,6 +87,7 @@ class ZooKeeperElector:
         connect: Callable[..., Session] = Session,
     ) -> None:
         self._card, self._clock = json.dumps(card, sort_keys=True).encode(), clock
+        self._hosts: Final = place.hosts
         self._on_lead, self._on_stand_down = on_lead, on_stand_down
         self._election = Election()
         self._inputs: queue.Queue[Input | None] = queue.Queue(INPUTS_MAX)
@@ -93,6 +95,7 @@ class ZooKeeperElector:
         self._reign: Reign | None = None
         self._problem = ""
         self._is_reached = self._is_stopping = False
+        self._told_by_ms: Millis | None = None  # when it is told that nobody answers; None: it was, or somebody does
         self._session: Final = connect(place, on_state=self._on_state)
         self._thread = threading.Thread(target=self._run, name="themis-election", daemon=True)
 
@@ -157,6 +160,7 @@ class ZooKeeperElector:
 
     def open(self) -> None:
         """`start` without the thread: whoever calls this calls `turn`, when `has_inputs` and when `due_ms` has come."""
+        self._told_by_ms = self._clock() + PATIENCE_MS
         self._session.open()
 
     @property
@@ -177,6 +181,8 @@ class ZooKeeperElector:
             happened = Tick()
         if happened is None:
             return False
+        if self._told_by_ms is not None and self._clock() >= self._told_by_ms:
+            self._tell_unreached()
         actions = self._election.step(happened, self._clock())
         self._until_ms = self._election.acting_until_ms
         for action in actions:
@@ -243,13 +249,19 @@ class ZooKeeperElector:
         if is_reached != self._is_reached and not self._is_stopping:
             self._is_reached = is_reached
             if is_reached:
-                _log.info("ZooKeeper is reached")
+                self._told_by_ms = None
+                granted_s, asked_s = self._session.granted_s, self._session.place.session_s
+                _log.info("ZooKeeper is reached; it granted a session of %g s, asked for were %g s", granted_s, asked_s)
             else:
-                _log.warning("this arbiter does not reach ZooKeeper; it goes on trying")
+                self._tell_unreached()
         if is_reached:
             self._put(SessionUp(f"c-{self._session.session_id:x}-", int(self._session.granted_s * 1_000)))
         else:
             self._put(SessionGone() if state == "LOST" else SessionDown())
+
+    def _tell_unreached(self) -> None:
+        self._told_by_ms = None
+        _log.warning("this arbiter does not reach ZooKeeper at %s; it goes on trying", self._hosts)
 
     def _on_watch(self, _event: Any) -> None:
         self._put(Changed())

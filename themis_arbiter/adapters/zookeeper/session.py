@@ -36,7 +36,35 @@ CLOSE_S: Final = 1.0
 FORGET_SHARE: Final = 2  # of the granted timeout without a connection: by then the session is over, whatever it had seen
 REQUEST_BYTES_MAX: Final = 512 * 1024  # servers cut the connection at about 1 MiB and say nothing of size
 
+REPEAT_S: Final = 60.0  # within which one of kazoo's lines about its tries to connect is told once
+TRIES: Final = ("Connecting to", "Connection dropped", "Connection time-out", "Cannot resolve")  # how they begin
+TRIES_KEPT_MAX: Final = 100
+
 _log = logging.getLogger(__name__)
+
+
+class _HeldBack(logging.Filter):
+    """kazoo tells each of its tries, several a second for as long as nobody answers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._told_s: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the line is to be told."""
+        text, now_s = record.getMessage(), time.monotonic()
+        if not text.startswith(TRIES):
+            return True
+        if now_s - self._told_s.get(text, -REPEAT_S) < REPEAT_S:
+            return False
+        if len(self._told_s) >= TRIES_KEPT_MAX:
+            self._told_s.clear()
+        self._told_s[text] = now_s
+        return True
+
+
+_kazoo_log = _log.getChild("kazoo")
+_kazoo_log.addFilter(_HeldBack())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +116,7 @@ class Session:
             connection_retry=KazooRetry(max_tries=-1, delay=RECONNECT_S_MIN, max_delay=RECONNECT_S_MAX),
             auth_data=[("digest", ":".join(place.credentials))] if place.credentials else None,
             default_acl=CREATOR_ALL_ACL if place.credentials else None,
-            logger=_log.getChild("kazoo"),
+            logger=_kazoo_log,
         )
         self._granted_ms = int(place.session_s * 1_000)
         self._silent_since_s: float | None = None  # None: connected, or never was
