@@ -7,7 +7,6 @@ its work, if that is less), and for all at its fair finish. Each run is made fro
 its line is there already.
 """
 
-import argparse
 import io
 import sys
 from collections.abc import Iterable, Sequence
@@ -17,15 +16,14 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from tests.figures.kept import kept
-from tests.figures.tables import table, write_docs
+from tests.figures.kept import asked, kept, tell
+from tests.figures.tables import table
 from tests.support.replays import cluster, job
 from themis_arbiter.core.policies import POLICIES
 from themis_arbiter.core.speedup import SlowdownModel
 from themis_arbiter.sim.figures import fair_finishes
 from themis_arbiter.sim.setkeys import make_settings
 from themis_arbiter.sim.simulate import Inputs, replay
-from themis_arbiter.sim.sweep_run import core_count
 from themis_arbiter.sim.trace import Trace, TraceJob, fair_app
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -126,21 +124,8 @@ HEADER: Final = (
 
 def main(arguments: Sequence[str]) -> int:
     """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m tests.figures.starvation", description=__doc__)
-    parser.add_argument("--runs", type=int, default=1000)
-    parser.add_argument("--policies", default="themis,guard")
-    parser.add_argument("--out", type=Path, default=ROOT / "build/figures/starvation")
-    parser.add_argument("--jobs", type=int, default=core_count())
-    parser.add_argument("--write-docs", action="store_true", help="put the table into docs/fairness.md")
-    given = parser.parse_args(arguments)
-    policies = given.policies.split(",")
-    unknown = [p for p in policies if p not in POLICIES]
-    if unknown:
-        parser.error(f"--policies: there is no policy {unknown[0]!r:.40}")
-    text = table(HEADER, show(policies, range(given.runs), given.out, given.jobs))
-    print(text)
-    if given.write_docs:
-        write_docs({"starvation": text}, given.out)
+    given = asked(arguments, name="starvation", text=__doc__, count=("runs", 1000), policies=POLICIES, default="themis,guard")
+    tell(given, "starvation", table(HEADER, show(given.policies, range(given.runs), given.out, given.jobs)))
     return 0
 
 

@@ -7,7 +7,6 @@ how much sooner it is done than in the same run with the truth. What of its lie 
 work, measured slowdown.
 """
 
-import argparse
 import io
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,8 +15,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 
-from tests.figures.kept import kept
-from tests.figures.tables import table, write_docs
+from tests.figures.kept import asked, kept, tell
+from tests.figures.tables import table
 from themis_arbiter.core.speedup import SlowdownModel
 from themis_arbiter.core.topology import Topology
 from themis_arbiter.server.models import read_models
@@ -25,7 +24,6 @@ from themis_arbiter.sim.clusterfile import read_cluster
 from themis_arbiter.sim.figures import app_figures
 from themis_arbiter.sim.setkeys import make_settings
 from themis_arbiter.sim.simulate import Inputs, Misreport, replay
-from themis_arbiter.sim.sweep_run import core_count
 from themis_arbiter.sim.trace import Trace, read_trace
 
 ROOT: Final = Path(__file__).resolve().parents[2]
@@ -143,25 +141,13 @@ def keys(policies: Sequence[str], count: int) -> list[str]:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Print the table."""
-    parser = argparse.ArgumentParser(prog="python -m tests.figures.truth", description=__doc__)
-    parser.add_argument("--liars", type=int, default=150)
-    parser.add_argument("--policies", default=",".join(POLICIES))
-    parser.add_argument("--out", type=Path, default=ROOT / "build/figures/truth")
-    parser.add_argument("--jobs", type=int, default=core_count())
-    parser.add_argument("--write-docs", action="store_true", help="put the table into docs/fairness.md")
-    given = parser.parse_args(arguments)
-    policies = given.policies.split(",")
-    unknown = [p for p in policies if p not in POLICIES]
-    if unknown:
-        parser.error(f"--policies: there is no {unknown[0]!r:.40}; there are {', '.join(POLICIES)}")
+    """Print the table; 2 where the traces are missing."""
+    given = asked(arguments, name="truth", text=__doc__, count=("liars", 150), policies=POLICIES, default=",".join(POLICIES))
     if not SHARED.is_dir():
-        parser.error(f"the shared traces are not at {SHARED}")
-    found = kept(given.out / "runs.jsonl", keys(policies, given.liars), outcome, given.jobs, "runs")
-    text = table(HEADER, rows(gains(found)))
-    print(text)
-    if given.write_docs:
-        write_docs({"truth": text}, given.out)
+        print(f"the shared traces are not at {SHARED}", file=sys.stderr)
+        return 2
+    found = kept(given.out / "runs.jsonl", keys(given.policies, given.liars), outcome, given.jobs, "runs")
+    tell(given, "truth", table(HEADER, rows(gains(found))))
     return 0
 
 

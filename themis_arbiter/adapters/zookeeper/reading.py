@@ -10,7 +10,7 @@ from kazoo.exceptions import NoNodeError
 
 from themis_arbiter.adapters.zookeeper.segments import Book, FormatError, Index, unpack
 from themis_arbiter.adapters.zookeeper.session import Refused, Session, ZooKeeperError
-from themis_arbiter.adapters.zookeeper.store import EPOCH, Reign, chunk_paths, decode_reign, index_path
+from themis_arbiter.adapters.zookeeper.store import EPOCH, Reign, chunk_paths, decode_reign, index_path, state_of
 from themis_arbiter.core.types import Millis
 from themis_arbiter.ports import StoredState, StoreError
 
@@ -68,7 +68,7 @@ class BookReader:
             book = self._book(reign, index)
             if book is not None:
                 self._stamp = stamp
-                return _stored(reign, index, book, int(stat.mtime) if index.segments else 0)
+                return Stored(state_of(reign, index, book), int(stat.mtime) if index.segments else 0)
         raise StoreError(f"{self._session.place}: the lease book was written as one while it was read")
 
     def _book(self, reign: Reign, index: Index) -> Book | None:
@@ -82,22 +82,6 @@ class BookReader:
                 return None
             raise
         return book
-
-
-def _stored(reign: Reign, index: Index, book: Book, written_ms: Millis) -> Stored:
-    leases, meters, admin = book.parse()
-    return Stored(
-        StoredState(
-            epoch=reign.epoch,
-            start_id=index.start_id,
-            leases=leases,
-            meters=meters,
-            last_round=index.last_round,
-            last_serial=index.last_serial,
-            admin=admin,
-        ),
-        written_ms,
-    )
 
 
 _NOTHING: Final = Stored(

@@ -144,17 +144,9 @@ class ZooKeeperStore:
         with self._guarded() as session:
             reign = self._read_reign(session)
             index, book = self._read_book(session, reign)
-            leases, meters, admin = book.parse()
-        self._admin = admin
-        return StoredState(
-            epoch=reign.epoch,
-            start_id=index.start_id,
-            leases=leases,
-            meters=meters,
-            last_round=index.last_round,
-            last_serial=index.last_serial,
-            admin=admin,
-        )
+            state = state_of(reign, index, book)
+        self._admin = state.admin
+        return state
 
     def commit(self, batch: Batch) -> None:
         """Write `batch`; a quorum has it on disk when this returns. Errors: StaleEpochError, StoreError.
@@ -412,3 +404,17 @@ def reader(session: Session, watch: Callable[[Any], None] | None = None) -> Reig
         return decode_reign(data, int(stat.version))
     except FormatError as err:
         raise ZooKeeperError(str(err)) from err
+
+
+def state_of(reign: Reign, index: Index, book: Book) -> StoredState:
+    """What a term inherits. Errors: FormatError."""
+    leases, meters, admin = book.parse()
+    return StoredState(
+        epoch=reign.epoch,
+        start_id=index.start_id,
+        leases=leases,
+        meters=meters,
+        last_round=index.last_round,
+        last_serial=index.last_serial,
+        admin=admin,
+    )
