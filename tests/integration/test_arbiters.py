@@ -280,6 +280,9 @@ def test_nobody_leads_without_zookeeper_and_one_does_when_it_is_back(tmp_path: P
         eventually(lambda: leader.status().get("is_leader") is False, SESSION_S + 3, "it stands down")
         assert "does not reach ZooKeeper" in leader.get("/api/v1/apps")[1]
         assert leader.get("/healthz")[0] == 200
+        why = f"does not reach ZooKeeper at {zookeeper.hosts}"
+        assert all(why in json.loads(one.get("/readyz")[1])["reason"] for one in arbiters.all)
+        assert all(why in one.status()["standing_by"] for one in arbiters.all)
         zookeeper.servers[0].start()
         zookeeper.servers[0].wait_ready(time.monotonic() + 30)
         arbiters.wait_leader(within_s=3 * FAILOVER_S)

@@ -14,6 +14,7 @@ from tests.support.zookeeper_clients import Connect, OpenStore
 from tests.support.zookeeper_server import ZooKeeper, eventually, run_zookeeper
 from themis_arbiter.adapters.zookeeper.elector import ELECTION, ZooKeeperElector
 from themis_arbiter.adapters.zookeeper.session import Place
+from themis_arbiter.adapters.zookeeper.store import EPOCH, Reign
 from themis_arbiter.core.election import Phase
 
 pytest_plugins = ["tests.support.zookeeper"]
@@ -251,3 +252,18 @@ def test_a_candidate_with_other_credentials_says_why_it_is_none(place: Place, en
     assert owner.acts
     assert not stranger.acts
     assert owner.elector.problem == ""
+
+
+def test_a_record_of_a_newer_version_is_told_once(
+    place: Place, enter: Callable[[Place, str], Candidate], connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    admin = connect(place)
+    admin.ensure("/")
+    admin.create(EPOCH, b'{"format": 9, "readable_by": 9}')
+    candidate = enter(place, "older")
+    eventually(lambda: "newer version" in candidate.elector.unreadable, FAILOVER_S, "it says what is wrong")
+    time.sleep(SESSION_S)  # several lists
+    assert caplog.text.count("who leads cannot be read") == 1
+    admin.delete(EPOCH)
+    admin.create(EPOCH, Reign(1, "a cluster", {}, 0).encode())
+    eventually(lambda: candidate.elector.unreadable == "", FAILOVER_S, "it reads again")

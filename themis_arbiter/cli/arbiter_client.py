@@ -132,7 +132,7 @@ def connected(where: Where, deadline_s: float = CALL_S_MAX) -> Iterator[ArbiterC
             if status.is_leader:
                 yield _client(stack, address, deadline_s)
                 return
-            stories.append(f"{address} stands by")
+            stories.append(f"{address}: {visible(status.standing_by)[:DETAILS_LENGTH_MAX] or 'stands by'}")
         raise NotSo(f"none of {where} leads: {'; '.join(stories)}"[:STORIES_LENGTH_MAX])
 
 

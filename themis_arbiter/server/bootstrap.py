@@ -310,8 +310,10 @@ class Server:
             if self._term is not None:
                 self._term.discard_journal()
             log_event(_log, logging.ERROR, "elected, but the term could not begin", error=str(error))
+            self._candidacy.note_begin(str(error))
             self._end_term(str(error))
             return
+        self._candidacy.note_begin()
         took_ms = round((time.monotonic() - began_s) * 1_000)
         log_event(_log, logging.INFO, "leading", epoch=first.epoch, leases=len(first.leases), took_ms=took_ms)
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from themis_arbiter.adapters.zookeeper.elector import ZooKeeperElector
 from themis_arbiter.adapters.zookeeper.reading import BookReader, Stored
-from themis_arbiter.adapters.zookeeper.session import Place
+from themis_arbiter.adapters.zookeeper.session import Place, explained
 from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
 from themis_arbiter.core.types import Millis
 from themis_arbiter.engine.loop import NotLeading
@@ -15,6 +15,7 @@ from themis_arbiter.ports import LeaseStore, StoreError
 from themis_arbiter.server.config import ZooKeeperConfig
 from themis_arbiter.server.values import Address, StoreAddress
 
+PROBLEM_LENGTH_MAX: Final = 300  # of an error's text, to whoever asks
 STEP_DOWN_REST_MS: Final[Millis] = 5_000  # that an arbiter which stepped down leaves to the others
 EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - what an address may say, nothing is bound here
 
@@ -43,6 +44,7 @@ class Candidacy:
         self._card: dict[str, str] = {}
         self._elector: ZooKeeperElector | None = None
         self._reader: BookReader | None = None
+        self._failed_term = ""
 
     def start(
         self,
@@ -82,6 +84,10 @@ class Candidacy:
         if self._elector is not None:
             self._elector.term_ended()
 
+    def note_begin(self, problem: str = "") -> None:
+        """Whether the term that was won could begin: "" where it did, else what was in its way."""
+        self._failed_term = problem
+
     def why_not(self) -> str:
         """Why this arbiter may not act as leader now, "" where it may."""
         return self._elector.why_not() if self._elector is not None else "this arbiter has not started yet"
@@ -102,8 +108,13 @@ class Candidacy:
         epoch = reign.epoch if reign is not None else 0
         leader = reign.leader.get("grpc", "") if reign is not None and reign.leader != self._card else ""
         if not is_reached:
-            return NotLeading("this arbiter does not lead: it does not reach ZooKeeper", leader=leader, epoch=epoch)
+            text = f"this arbiter does not lead: it does not reach ZooKeeper at {self._place.hosts}"
+            return NotLeading(text, leader=leader, epoch=epoch)
         text = f"{leader} leads" if leader else "nobody is known to lead yet"
         if elector is not None and elector.problem:
-            text += f"; ZooKeeper answers it {elector.problem}"
+            text += f"; ZooKeeper answers it {explained(elector.problem)}"
+        if elector is not None and elector.unreadable:
+            text += f"; {elector.unreadable}"
+        if self._failed_term:
+            text += f"; when it was elected last its term could not begin: {self._failed_term[:PROBLEM_LENGTH_MAX]}"
         return NotLeading(f"this arbiter stands by: {text}", leader=leader, epoch=epoch)

@@ -242,7 +242,8 @@ class Routes:
         problem = self._health()
         if not problem:
             try:
-                problem = "" if self._admin.status().is_leader else "this arbiter does not lead"
+                status = self._admin.status()
+                problem = "" if status.is_leader else status.standing_by or "this arbiter does not lead"
             except UnavailableError as error:
                 problem = str(error)
         if problem:

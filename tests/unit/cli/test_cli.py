@@ -29,6 +29,7 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
         self.asked: list[Any] = []
         self.delay_s = 0.0
         self.is_empty = False
+        self.standing_by = ""
 
     def ListApps(self, request: admin_pb2.ListAppsRequest, context: grpc.ServicerContext) -> admin_pb2.ListAppsReply:  # noqa: N802
         self.asked.append(request.include_ended)
@@ -109,7 +110,7 @@ class FakeAdmin(admin_pb2_grpc.AdminServiceServicer):
         return admin_pb2.ListAuditReply(entries=[entry, admin_pb2.AuditEntry(at_ms=0, verb="pause", text="no")])
 
     def GetStatus(self, request: admin_pb2.StatusRequest, context: grpc.ServicerContext) -> admin_pb2.StatusReply:  # noqa: N802
-        return admin_pb2.StatusReply(is_leader=True, version="1")
+        return admin_pb2.StatusReply(is_leader=not self.standing_by, version="1", standing_by=self.standing_by)
 
 
 class Cli:
@@ -147,6 +148,13 @@ def test_apps_as_a_table(cli: Cli) -> None:
     assert LONG in row
     assert row.split()[2:] == ["RUNNING", "1.23", "2.50", "3", "n1:2,n2:1", "8", "10", "~100", "4", "5", "6"]
     assert cli.admin.asked == [False]
+
+
+def test_several_arbiters_of_which_none_leads_say_why(cli: Cli) -> None:
+    cli.admin.standing_by = "this arbiter does not lead: it does not reach ZooKeeper at zk:2181"
+    status, out, err = cli("apps", "--arbiter", f"{cli.address},127.0.0.1:1")
+    assert (status, out) == (1, "")
+    assert f"{cli.address}: {cli.admin.standing_by}; no arbiter answers at 127.0.0.1:1" in err
 
 
 def test_apps_as_json(cli: Cli) -> None:

@@ -26,6 +26,7 @@ class CannedAdmin:
         self.is_down = False
         self.is_leader = True
         self.is_odd = False
+        self.standing_by = ""
         self.asked: list[object] = []
         self.gate = threading.Event()
         self.gate.set()
@@ -61,6 +62,7 @@ class CannedAdmin:
     def status(self) -> admin_pb2.StatusReply:
         self._check("status")
         reply = admin_pb2.StatusReply(version="1", policy="themis", is_leader=self.is_leader, lease_ms=20_000)
+        reply.standing_by = self.standing_by
         reply.is_paused = reply.is_observing = self.is_odd
         return reply
 
@@ -195,6 +197,9 @@ def test_health_and_readiness_tell_apart_dead_and_not_leading(port: Port) -> Non
     port.admin.is_leader = False
     assert port.ask("/healthz")[0] == 200
     assert "does not lead" in port.ask("/readyz")[1]
+    port.admin.standing_by = "this arbiter does not lead: it does not reach ZooKeeper at zk:1"
+    assert json.loads(port.ask("/readyz")[1])["reason"] == port.admin.standing_by
+    assert json.loads(port.ask("/api/v1/status")[1])["standing_by"] == port.admin.standing_by
     port.problem = "the engine failed: disk"
     assert port.ask("/healthz")[0] == 503
     assert "the engine failed: disk" in port.ask("/readyz")[1]

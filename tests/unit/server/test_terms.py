@@ -3,16 +3,18 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from themis_arbiter.adapters.clock import SystemClock
 from themis_arbiter.adapters.memory_store import MemoryDisk, MemoryStore
+from themis_arbiter.adapters.zookeeper.session import Place
 from themis_arbiter.core.events import JobReport, NodeReport, RmAttached, RmReported
 from themis_arbiter.engine.loop import NotLeading
 from themis_arbiter.obs.metrics import scrape_text
-from themis_arbiter.ports import LeaseStore
+from themis_arbiter.ports import LeaseStore, StoreError
 from themis_arbiter.server.bootstrap import Server
 from themis_arbiter.server.candidacy import Candidacy
 from themis_arbiter.server.config import load_config
@@ -31,6 +33,8 @@ class Elected(Candidacy):
         self._disk = MemoryDisk()
         self.leads = False
         self.terms_ended = 0
+        self.problem = ""
+        self.noted: list[str] = []
 
     def start(
         self,
@@ -46,7 +50,12 @@ class Elected(Candidacy):
         """Nothing is connected."""
 
     def open_store(self, _candidate: str) -> LeaseStore:
+        if self.problem:
+            raise StoreError(self.problem)
         return MemoryStore(self._disk)
+
+    def note_begin(self, problem: str = "") -> None:
+        self.noted.append(problem)
 
     def term_ended(self) -> None:
         self.terms_ended += 1
@@ -119,3 +128,35 @@ def test_ten_terms_in_one_process_have_right_gauges_and_counters_that_never_fall
         standing = depose(server, candidacy, term)
         assert (standing["themis_leader[]"], standing["themis_epoch[]"]) == (0, term)
         assert standing["themis_gpus[('state', 'leased')]"] == 0, "of the leader alone"
+
+
+def test_a_term_that_could_not_begin_is_noted_until_one_does(led: tuple[Server, Elected]) -> None:
+    server, candidacy = led
+    candidacy.problem, candidacy.leads = "the store is of a newer version", True
+    candidacy.on_lead("/candidate-1")
+    wait_until(lambda: candidacy.terms_ended == 1)
+    assert candidacy.noted == ["the store is of a newer version"]
+    candidacy.problem = ""
+    candidacy.on_lead("/candidate-2")
+    wait_until(lambda: candidacy.noted[1:] == [""])
+    assert scraped(server)["themis_leader[]"] == 1
+
+
+@pytest.mark.parametrize(
+    ("seen", "failed", "says"),
+    [
+        ({"is_connected": False}, "", ["this arbiter does not lead: it does not reach ZooKeeper at zk:2181"]),
+        ({"problem": "NoAuthError"}, "", ["answers it NoAuthError", "THEMIS_ZOOKEEPER_CREDENTIALS"]),
+        ({"unreadable": "who leads cannot be read: newer version"}, "", ["; who leads cannot be read: newer version"]),
+        ({}, "the disk is full " + "x" * 9_999, ["could not begin: the disk is full"]),
+        ({}, "", ["this arbiter stands by: nobody is known to lead yet"]),
+    ],
+)
+def test_a_standby_says_what_keeps_it_from_leading(seen: dict[str, object], failed: str, says: list[str]) -> None:
+    candidacy = Candidacy(Place(hosts="zk:2181", chroot="/x"))
+    known = {"is_connected": True, "problem": "", "unreadable": "", "reign": lambda: None} | seen
+    candidacy._elector = SimpleNamespace(**known)  # type: ignore[assignment]
+    candidacy.note_begin(failed)
+    text = str(candidacy.standing_by())
+    assert all(part in text for part in says), text
+    assert len(text) < 500

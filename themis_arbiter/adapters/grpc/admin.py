@@ -118,7 +118,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         try:
             status = self._engine.call(lambda arbiter: self._views.status(arbiter, now_ms))
         except NotLeading as standby:
-            reply.epoch, reply.leader_address = standby.epoch, standby.leader
+            reply.epoch, reply.leader_address, reply.standing_by = standby.epoch, standby.leader, str(standby)
             return reply
         except EngineError as err:
             refuse(context, err)

@@ -19,7 +19,7 @@ from typing import Any, Final, assert_never
 from kazoo.exceptions import ConnectionLoss, NoNodeError, SessionExpiredError
 
 from themis_arbiter.adapters.zookeeper.segments import FormatError
-from themis_arbiter.adapters.zookeeper.session import Place, Refused, Session
+from themis_arbiter.adapters.zookeeper.session import Place, Refused, Session, explained
 from themis_arbiter.adapters.zookeeper.store import EPOCH, Reign, decode_reign
 from themis_arbiter.core.election import (
     Action,
@@ -93,7 +93,7 @@ class ZooKeeperElector:
         self._inputs: queue.Queue[Input | None] = queue.Queue(INPUTS_MAX)
         self._until_ms: Millis = 0
         self._reign: Reign | None = None
-        self._problem = ""
+        self._problem = self._unreadable = ""
         self._is_reached = self._is_stopping = False
         self._told_by_ms: Millis | None = None  # when it is told that nobody answers; None: it was, or somebody does
         self._session: Final = connect(place, on_state=self._on_state)
@@ -146,6 +146,11 @@ class ZooKeeperElector:
     def problem(self) -> str:
         """What ZooKeeper answers instead of a list of candidates; "" where it gives one, or nothing."""
         return self._problem
+
+    @property
+    def unreadable(self) -> str:
+        """Why what ZooKeeper has of who leads cannot be read; "" where it can."""
+        return self._unreadable
 
     @property
     def session(self) -> Session:
@@ -242,7 +247,7 @@ class ZooKeeperElector:
         problem = type(error).__name__
         if problem != self._problem:
             self._problem = problem
-            _log.error("cannot stand for election: ZooKeeper answers %s to who stands", problem)
+            _log.error("cannot stand for election: ZooKeeper answers %s to who stands", explained(problem))
 
     def _on_state(self, state: str) -> None:
         is_reached = state == "CONNECTED"
@@ -277,9 +282,12 @@ class ZooKeeperElector:
             return
         data, stat = result
         try:
-            self._reign = decode_reign(bytes(data), int(stat.version))
+            self._reign, problem = decode_reign(bytes(data), int(stat.version)), ""
         except FormatError as error:
-            _log.warning("who leads cannot be read: %s", error)
+            self._reign, problem = None, f"who leads cannot be read: {error}"
+        if problem and problem != self._unreadable:  # once: it is read several times a second
+            _log.warning("%s", problem)
+        self._unreadable = problem
 
     def _put(self, happened: Input | None) -> None:
         try:

@@ -19,6 +19,7 @@ from kazoo.exceptions import (
     AuthFailedError,
     ConnectionLoss,
     KazooException,
+    NoAuthError,
     NoNodeError,
     RolledBackError,
     RuntimeInconsistency,
@@ -36,6 +37,11 @@ CLOSE_S: Final = 1.0
 FORGET_SHARE: Final = 2  # of the granted timeout without a connection: by then the session is over, whatever it had seen
 REQUEST_BYTES_MAX: Final = 512 * 1024  # servers cut the connection at about 1 MiB and say nothing of size
 
+WRONG_USERS: Final = frozenset({AuthFailedError.__name__, NoAuthError.__name__})
+WRONG_USER: Final = (
+    "its nodes are for another user: name the file of the credentials that they were made with, zookeeper.credentials in the "
+    "file of --config, or THEMIS_ZOOKEEPER_CREDENTIALS"
+)
 REPEAT_S: Final = 60.0  # within which one of kazoo's lines about its tries to connect is told once
 TRIES: Final = ("Connecting to", "Connection dropped", "Connection time-out", "Cannot resolve")  # how they begin
 TRIES_KEPT_MAX: Final = 100
@@ -83,6 +89,11 @@ class Place:
         return f"{self.hosts}{self.chroot}"
 
 
+def explained(error: str) -> str:
+    """The name of one of kazoo's errors, with what to do where that is one thing."""
+    return f"{error} ({WRONG_USER})" if error in WRONG_USERS else error
+
+
 class ZooKeeperError(Exception):
     """ZooKeeper did not do what was asked."""
 
@@ -95,7 +106,8 @@ class Refused(ZooKeeperError):
     """It was not done and will not be; `cause` is kazoo's error."""
 
     def __init__(self, cause: Exception) -> None:
-        super().__init__(f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__)
+        name = explained(type(cause).__name__)
+        super().__init__(f"{name}: {cause}" if str(cause) else name)
         self.cause: Final = cause
 
 
@@ -331,8 +343,3 @@ class Transaction:
         if failures:
             raise Refused(failures[0])
         return results
-
-
-def is_wrong_password(error: ZooKeeperError) -> bool:
-    """Whether the credentials are to blame."""
-    return isinstance(error, Refused) and type(error.cause).__name__ in {AuthFailedError.__name__, "NoAuthError"}
