@@ -129,7 +129,7 @@ def _store_address(
 ) -> tuple[StoreAddress, ServerConfig]:
     """Where the store is, and the settings that it is opened with. Errors: WrongUse."""
     if (config_file is None) == (store_text is None):
-        raise WrongUse(f"{verb}: name the store: --config FILE or --store sqlite:PATH, one of them")
+        raise WrongUse(f"{verb}: name the store: --config FILE, or --store sqlite:PATH or zookeeper:HOSTS/PATH, one of them")
     config = configured(config_file, {})
     address = config.store
     if store_text is not None:

@@ -77,7 +77,8 @@ def import_state(address: StoreAddress, zookeeper: ZooKeeperConfig, path: Path) 
         standing = candidates(session)
     if standing:
         who = "an arbiter stands" if standing == 1 else f"{standing} arbiters stand"
-        raise StoreError(f"{place}: {who} for election there: end all arbiters first")
+        advice = f"end all arbiters first; one that was killed goes with its session, after up to {place.session_s:g} s"
+        raise StoreError(f"{place}: {who} for election there: {advice}")
     with closing(ZooKeeperStore(place)) as store:
         return _fill(store, state, address)
 

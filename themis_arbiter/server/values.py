@@ -223,7 +223,8 @@ def _zookeeper(value: object, text: str, origin: Origin) -> StoreAddress:
         raise ValueProblem(f"{shown(value)} names a server twice; {advice}")
     if not slash or not _CHROOT.fullmatch(f"/{chroot}") or {".", ".."} & set(chroot.split("/")):
         # Every ZooKeeper has nodes of others at its top.
-        raise ValueProblem(f"{shown(value)} does not name a path of the arbiters' own; {advice}")
+        letters = "names of letters, digits, `.`, `_` and `-` with one slash before each"
+        raise ValueProblem(f"{shown(value)} does not name a path of the arbiters' own, {letters}; {advice}")
     if chroot.split("/")[0] == "zookeeper":
         raise ValueProblem(f"{shown(value)}: /zookeeper is ZooKeeper's own; {advice}")
     return StoreAddress("zookeeper", hosts=",".join(named), chroot=f"/{chroot}")

@@ -83,10 +83,17 @@ def test_a_write_past_the_limit_is_refused_before_anything_is_sent(monkeypatch: 
         pack("s", lines_of(batch(puts=(lease("a"),)), with_admin=False))
 
 
-@pytest.mark.parametrize("damage", [lambda x: x[:-1], lambda x: x[:-1] + b"?", lambda _: b""])
-def test_a_damaged_segment_is_not_read(damage: object) -> None:
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda x: x[:-1], "bytes where"),
+        (lambda x: x[:-1] + b"?", "the checksum is another"),
+        (lambda _: b"", "damaged: 0 bytes where"),
+    ],
+)
+def test_a_damaged_segment_is_not_read(damage: object, says: str) -> None:
     segment, chunks = pack("s", ["L\t1\t2"])
-    with pytest.raises(FormatError, match="damaged"):
+    with pytest.raises(FormatError, match=says):
         unpack(segment, [damage(chunks[0])])  # type: ignore[operator]
 
 

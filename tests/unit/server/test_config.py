@@ -161,6 +161,7 @@ def test_paths_in_a_file_start_at_the_file_and_others_at_the_working_folder(
         ('store = "zookeeper:/themis"', "does not name 1 to 16 servers"),
         ('store = "zookeeper:zk1:2181"', "does not name a path of the arbiters' own"),
         ('store = "zookeeper:zk1:2181/"', "does not name a path of the arbiters' own"),
+        ('store = "zookeeper:zk1:2181/a b"', "names of letters, digits, `.`, `_` and `-`"),
         ('store = "zookeeper:zk1:2181/a/../b"', "does not name a path of the arbiters' own"),
         ('store = "zookeeper:zk1:2181/zookeeper/a"', "/zookeeper is ZooKeeper's own"),
         ('store = "zookeeper:zk1:2181,zk1:2181/a"', "names a server twice"),

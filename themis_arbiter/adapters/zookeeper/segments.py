@@ -131,7 +131,9 @@ def unpack(segment: Segment, chunks: Iterable[bytes]) -> list[str]:
     """The lines of a segment. Errors: FormatError where the chunks are not what was written."""
     packed = b"".join(chunks)
     if len(packed) != segment.n_bytes or zlib.crc32(packed) != segment.crc:
-        raise FormatError(f"segment {segment.name} is damaged: {len(packed)} bytes where {segment.n_bytes} were written")
+        lengths = f"{len(packed)} bytes where {segment.n_bytes} were written"
+        what = "the checksum is another" if len(packed) == segment.n_bytes else lengths
+        raise FormatError(f"segment {segment.name} is damaged: {what}")
     try:
         opened = zlib.decompressobj()
         text = opened.decompress(packed, LINES_BYTES_MAX)

@@ -204,7 +204,8 @@ class Session:
         """Errors: Unsure where there is no connection in time."""
         self._client._live.wait(timeout_s)  # what kazoo's own `start` waits for
         if not self.is_connected:
-            raise Unsure(f"no ZooKeeper answers at {self.place.hosts} within {timeout_s:g} s")
+            advice = "see that its servers run and have a quorum, and that these are their hosts and client ports"
+            raise Unsure(f"no ZooKeeper answers at {self.place.hosts} within {timeout_s:g} s: {advice}")
 
     def at(self, path: str) -> str:
         """The whole path of a node of the namespace; "/": the namespace's own."""
