@@ -287,3 +287,27 @@ def test_nobody_leads_without_zookeeper_and_one_does_when_it_is_back(tmp_path: P
         zookeeper.servers[0].wait_ready(time.monotonic() + 30)
         arbiters.wait_leader(within_s=3 * FAILOVER_S)
         assert [one.process.poll() for one in arbiters.all] == [None, None]
+
+
+def test_running_arbiters_lead_on_when_zookeeper_has_lost_its_state(tmp_path: Path) -> None:
+    with (
+        run_zookeeper(tmp_path) as zookeeper,
+        Arbiters(f"zookeeper:{zookeeper.hosts}/clusters/one/themis", tmp_path) as arbiters,
+    ):
+        server, place = zookeeper.servers[0], Place(hosts=zookeeper.hosts, chroot="/clusters/one/themis")
+        kept = put_leases(place, 3)
+        arbiters.start("a", "b")
+        leader = arbiters.wait_leader()
+        assert [x["lease_id"] for x in leader.document("leases")["leases"]] == kept
+        server.daemon.kill()
+        eventually(lambda: not leader.leads, FAILOVER_S, "it stands down")
+        server.lose_state()
+        server.start()
+        server.wait_ready(time.monotonic() + 30)
+        leader = arbiters.wait_leader(within_s=4 * FAILOVER_S)
+        assert (leader.status()["epoch"], leader.document("leases")["leases"]) == (1, [])
+        (standby,) = [one for one in arbiters.all if one is not leader]
+        eventually(lambda: standby.status().get("leader_address") == leader.grpc_address, 2 * FAILOVER_S, "it knows who leads")
+        eventually(lambda: standby.document("leases")["leases"] == [], FAILOVER_S, "it shows what is stored now")
+        assert "may have lost its state" in "".join(one.log.read_text(encoding="utf-8") for one in arbiters.all)
+        assert [one.process.poll() for one in arbiters.all] == [None, None]

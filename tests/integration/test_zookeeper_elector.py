@@ -193,6 +193,36 @@ def test_candidates_come_back_to_a_server_that_lost_its_state(
     assert caplog.text.count("may have lost its state") == 3
 
 
+def test_candidates_come_back_to_a_server_that_was_restored_from_a_backup(
+    tmp_path: Path, enter: Callable[[Place, str], Candidate], connect: Connect, caplog: pytest.LogCaptureFixture
+) -> None:
+    with run_zookeeper(tmp_path) as zookeeper:
+        server, kept = zookeeper.servers[0], tmp_path / "kept"
+        place = Place(hosts=zookeeper.hosts, chroot="/x", session_s=SESSION_S)
+        candidates = [enter(place, name) for name in "ab"]
+        eventually(lambda: one_acts(candidates), FAILOVER_S, "one leads")
+        server.daemon.kill()
+        server.keep_state(kept)  # with their sessions and nodes in it
+        server.start()
+        server.wait_ready(time.monotonic() + 30)
+        eventually(lambda: one_acts(candidates), 3 * FAILOVER_S, "one leads again")
+        admin = connect(place)
+        for number in range(20):
+            admin.create(f"/later-{number}", b"")
+        time.sleep(SESSION_S / 2)  # all have listed since, and so seen the latest transaction
+        server.daemon.kill()
+        server.lose_state(kept)
+        server.start()
+        server.wait_ready(time.monotonic() + 30)
+        eventually(lambda: one_acts(candidates), 3 * FAILOVER_S, "one leads on what was restored")
+        eventually(lambda: all(one.elector.is_connected for one in candidates), 2 * FAILOVER_S, "both are back")
+        again = connect(place)
+        eventually(lambda: len(again.children(ELECTION)) == 2, 2 * FAILOVER_S, "nodes of live candidates alone")
+        assert again.exists("/later-19") is None
+        eventually(lambda: one_acts(candidates), FAILOVER_S, "one leads, still or again")
+    assert "may have lost its state, or come back from a backup" in caplog.text
+
+
 def test_the_granted_timeout_counts_not_the_one_asked_for(tmp_path: Path, enter: Callable[[Place, str], Candidate]) -> None:
     with run_zookeeper(tmp_path, extra="maxSessionTimeout=1500") as zookeeper:
         candidate = enter(Place(hosts=zookeeper.hosts, chroot="/x", session_s=30.0), "only")

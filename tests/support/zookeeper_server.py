@@ -72,9 +72,15 @@ class ZooKeeperServer:
                 raise ZooKeeperStartError(f"{self.daemon.name} {how}; its log ends with:\n{self.daemon.log_tail()}")
             time.sleep(LOOK_S)
 
-    def lose_state(self) -> None:
-        """All that it has on its disk; it must not run."""
+    def keep_state(self, folder: Path) -> None:
+        """Copy all that it has on its disk to `folder`, which is made; it must not run."""
+        shutil.copytree(self._data / "version-2", folder)
+
+    def lose_state(self, kept: Path | None = None) -> None:
+        """All that it has on its disk, which is from then on what `keep_state` put into `kept`; it must not run."""
         shutil.rmtree(self._data / "version-2")
+        if kept is not None:
+            shutil.copytree(kept, self._data / "version-2")
 
     def stop(self) -> None:
         """End it, by force where it does not go by itself."""
