@@ -96,3 +96,14 @@ def test_an_arbiter_that_starts_in_the_same_moment_wins(
     with pytest.raises(StaleEpochError):
         import_state(address(f"zookeeper:{place}"), CONFIG, tmp_path / "1")
     assert leading.load().leases == ()
+
+
+def test_who_has_not_the_credentials_is_told_where_they_are_given(place: Place, open_store: OpenStore, tmp_path: Path) -> None:
+    open_store(replace(place, credentials=("themis", "secret"))).acquire_epoch()
+    for act in (
+        lambda: export_state(address(f"zookeeper:{place}"), CONFIG, tmp_path / "1", now_ms=0),
+        lambda: raise_epoch(address(f"zookeeper:{place}"), CONFIG, None),
+    ):
+        with pytest.raises(StoreError, match=r"NoAuthError .*--config, or THEMIS_ZOOKEEPER_CREDENTIALS"):
+            act()
+    assert not (tmp_path / "1").exists()
