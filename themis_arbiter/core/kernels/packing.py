@@ -42,8 +42,6 @@ from themis_arbiter.core.kernels.layout import (
     NEEDS,
     NOBODY,
     PROMISE_START,
-    RACK_MACHINE,
-    RACK_START,
     RACKS,
     SLOT,
     SPLIT,
@@ -155,13 +153,12 @@ def _list_pieces(m: Ints, wanted: Ints, packed: Ints, app_of: Ints, need_at: Int
 @kernel
 def _search(m: Ints, s: Ints, app_of: Ints, need_at: Ints, is_more: Ints, nodes_max: int, spent: Ints) -> int:
     """Depth-first over pieces; promises in `state` are the packing when it FITS."""
-    pieces = len(app_of)
-    rank = zeros(m[N_MACHINES])
-    order = sorted_by(s[m[MACHINES] : m[MACHINES] + m[N_MACHINES]])
+    pieces, most = len(app_of), 0
     for k in range(m[N_MACHINES]):
-        rank[order[k]] = k
         if s[m[MACHINES] + k] < 0 or s[m[RACKS] + m[m[MACHINE_RACK] + k]] < 0:
             return CANNOT
+        most = max(most, s[m[MACHINES] + k])
+    able = _machines_with_room(m, s, most)
     is_special = _special_machines(m, s, need_at)
     where, left = zeros(pieces), zeros(pieces)
     for k in range(pieces):
@@ -172,7 +169,7 @@ def _search(m: Ints, s: Ints, app_of: Ints, need_at: Ints, is_more: Ints, nodes_
         if depth == pieces:
             fit = FITS
             break
-        place = _next_place(m, s, depth, need_at, is_more, where, left, rank, is_special)
+        place = _next_place(m, s, depth, need_at, is_more, where, left, able, is_special)
         if place == NOBODY:
             if depth == 0:
                 fit = CANNOT
@@ -192,6 +189,7 @@ def _search(m: Ints, s: Ints, app_of: Ints, need_at: Ints, is_more: Ints, nodes_
         elif m[m[NEED_KIND] + need] == WITHIN_RACK:
             kind, left[depth] = AT_RACK, s[m[RACKS] + place]
         else:
+            place = able[place]
             left[depth] = s[m[MACHINES] + place]
             if m[m[NEED_KIND] + need] != MACHINE:
                 gpus = m[m[NEED_UNIT] + need]
@@ -199,6 +197,25 @@ def _search(m: Ints, s: Ints, app_of: Ints, need_at: Ints, is_more: Ints, nodes_
         depth += 1
     spent[0] += nodes
     return fit
+
+
+@kernel
+def _machines_with_room(m: Ints, s: Ints, most: int) -> Ints:
+    """Machines that have something left, `most` at most, those with the least first and equal ones by index."""
+    begin = zeros(most + 2)
+    for machine in range(m[N_MACHINES]):
+        begin[s[m[MACHINES] + machine] + 1] += 1
+    empty = begin[1]
+    begin[1] = 0
+    for left in range(2, most + 1):
+        begin[left] += begin[left - 1]
+    able = zeros(m[N_MACHINES] - empty)
+    for machine in range(m[N_MACHINES]):
+        left = s[m[MACHINES] + machine]
+        if left > 0:
+            able[begin[left]] = machine
+            begin[left] += 1
+    return able
 
 
 @kernel
@@ -232,16 +249,16 @@ def _next_place(
     is_more: Ints,
     where: Ints,
     left: Ints,
-    rank: Ints,
+    able: Ints,
     is_special: Ints,
 ) -> int:
-    """The next place to try for a piece after `where[depth]`; NOBODY when there is none."""
+    """The next place to try for a piece after `where[depth]`, machines by position in `able`; NOBODY when there is none."""
     need = m[m[NEEDS] + need_at[depth]]
     kind = m[m[NEED_KIND] + need]
     is_same = depth > 0 and need == m[m[NEEDS] + need_at[depth - 1]]
     if kind == MACHINE:
-        least = rank[where[depth - 1]] if is_same else 0
-        return _next_machine(m, s, need, where[depth], left[depth], least, rank, is_special)
+        least = where[depth - 1] if is_same else 0
+        return _next_machine(m, s, need, where[depth], left[depth], least, able, is_special)
     if kind == WITHIN_RACK:
         return _next_of(s, m[RACKS], m[N_RACKS], m[m[NEED_COUNT] + need], m[m[NEED_PIN] + need], where[depth], left[depth])
     if kind == SLOT:
@@ -256,7 +273,7 @@ def _next_place(
             rack = m[m[MACHINE_RACK] + machine]
             if min(s[m[MACHINES] + machine], s[m[RACKS] + rack], cap(m, need, machine)) >= m[m[NEED_COUNT] + need]:
                 return cell
-    return _next_piece(m, s, depth, need_at, is_more, where, rank)
+    return _next_piece(m, s, depth, need_at, is_more, where, able)
 
 
 @kernel
@@ -275,67 +292,64 @@ def _next_of(s: Ints, first: int, places: int, count: int, pin: int, tried: int,
 
 
 @kernel
-def _next_machine(m: Ints, s: Ints, need: int, tried: int, tried_left: int, least: int, rank: Ints, is_special: Ints) -> int:
+def _next_machine(m: Ints, s: Ints, need: int, tried: int, tried_left: int, least: int, able: Ints, is_special: Ints) -> int:
     count, pin = m[m[NEED_COUNT] + need], m[m[NEED_PIN] + need]
-    best = NOBODY
-    for machine in range(len(rank)):
+    best, best_left = NOBODY, 0
+    tightest = count if tried == NOBODY else max(count, tried_left)
+    for at in range(least, len(able)):
+        machine = able[at]
         have = s[m[MACHINES] + machine]
-        if have < count or rank[machine] < least or pin not in (NOBODY, machine):
+        if have < tightest or (best != NOBODY and have >= best_left) or pin not in (NOBODY, machine):
             continue
-        if tried != NOBODY and (have < tried_left or (have == tried_left and rank[machine] <= rank[tried])):
-            continue
-        if best != NOBODY and (have > s[m[MACHINES] + best] or (have == s[m[MACHINES] + best] and rank[machine] > rank[best])):
+        if tried != NOBODY and have == tried_left and at <= tried:
             continue
         if s[m[RACKS] + m[m[MACHINE_RACK] + machine]] < count or cap(m, need, machine) < count:
             continue
-        if tried == NOBODY or have != tried_left or not _has_twin(m, s, machine, least, rank, is_special):
-            best = machine
+        if tried == NOBODY or have != tried_left or not _has_twin(m, s, at, least, able, is_special):
+            best, best_left = at, have
+            if have == tightest:
+                break
     return best
 
 
 @kernel
-def _has_twin(m: Ints, s: Ints, machine: int, least: int, rank: Ints, is_special: Ints) -> bool:
-    """Whether an equal machine of the rack comes before this one in rank, and so was tried."""
+def _has_twin(m: Ints, s: Ints, at: int, least: int, able: Ints, is_special: Ints) -> bool:
+    """Whether an equal machine of the rack comes before this one, and so was tried."""
+    machine = able[at]
     if is_special[machine] != 0:
         return False
-    rack = m[m[MACHINE_RACK] + machine]
-    for k in range(m[m[RACK_START] + rack], m[m[RACK_START] + rack + 1]):
-        other = m[m[RACK_MACHINE] + k]
-        if (
-            least <= rank[other] < rank[machine]
-            and s[m[MACHINES] + other] == s[m[MACHINES] + machine]
-            and is_special[other] == 0
-        ):
+    rack, left = m[m[MACHINE_RACK] + machine], s[m[MACHINES] + machine]
+    for k in range(least, at):
+        other = able[k]
+        if s[m[MACHINES] + other] == left and m[m[MACHINE_RACK] + other] == rack and is_special[other] == 0:
             return True
     return False
 
 
 @kernel
-def _next_piece(m: Ints, s: Ints, depth: int, need_at: Ints, is_more: Ints, where: Ints, rank: Ints) -> int:
-    """The next machine, by rank, for a unit of a split need: not before the last unit's, in its rack if one is asked for."""
+def _next_piece(m: Ints, s: Ints, depth: int, need_at: Ints, is_more: Ints, where: Ints, able: Ints) -> int:
+    """The next machine for a unit of a split need: not before the last unit's, in its rack if one is asked for."""
     need = m[m[NEEDS] + need_at[depth]]
     unit = m[m[NEED_UNIT] + need]
     is_racked = m[m[NEED_KIND] + need] == SPLIT_RACK
-    least = rank[where[depth - 1]] if is_more[depth] != 0 else 0
+    least = where[depth - 1] if is_more[depth] != 0 else 0
     if where[depth] != NOBODY:
-        least = rank[where[depth]] + 1
-    best = NOBODY
-    for machine in range(len(rank)):
+        least = where[depth] + 1
+    for at in range(least, len(able)):
+        machine = able[at]
         rack = m[m[MACHINE_RACK] + machine]
-        if rank[machine] < least or (best != NOBODY and rank[machine] > rank[best]):
-            continue
         if s[m[MACHINES] + machine] < unit or s[m[RACKS] + rack] < unit:
             continue
         if is_racked and m[m[NEED_PIN] + need] not in (NOBODY, rack):
             continue
-        if is_racked and is_more[depth] != 0 and m[m[MACHINE_RACK] + where[depth - 1]] != rack:
+        if is_racked and is_more[depth] != 0 and m[m[MACHINE_RACK] + able[where[depth - 1]]] != rack:
             continue
         if m[m[NEED_CAPS] + need] != NOBODY:
             have, k = unit, depth
             while is_more[k] != 0:
                 k -= 1
-                have += unit if where[k] == machine else 0
+                have += unit if where[k] == at else 0
             if have > cap(m, need, machine):
                 continue
-        best = machine
-    return best
+        return at
+    return NOBODY

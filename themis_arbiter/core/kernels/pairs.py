@@ -6,8 +6,25 @@ move that gains must lower that sum, so only options of little regret come into 
 
 from themis_arbiter.core.kernels.greedy import improve_one
 from themis_arbiter.core.kernels.jit import kernel, zeros
-from themis_arbiter.core.kernels.layout import CHOSEN, LEFT, NOBODY, OPTION_GPUS, OPTION_START, OPTION_WORTH, Ints
-from themis_arbiter.core.kernels.placing import release, try_option
+from themis_arbiter.core.kernels.layout import (
+    CHOSEN,
+    GPUS,
+    IS_NAMED,
+    KIND,
+    LEFT,
+    NAMED,
+    NAMED_START,
+    NOBODY,
+    OPTION_GPUS,
+    OPTION_START,
+    OPTION_WORTH,
+    PROMISE_START,
+    SERVES,
+    USED,
+    WHERE,
+    Ints,
+)
+from themis_arbiter.core.kernels.placing import promise, release, try_option
 from themis_arbiter.core.kernels.sorting import sorted_by
 
 
@@ -17,6 +34,7 @@ def pair_moves(m: Ints, s: Ints, spare: Ints, is_in: Ints, regret: Ints, slack: 
     apps = len(is_in)
     now = zeros(apps)
     checks = 0
+    spare[:] = s
     is_better = True
     while is_better and checks < checks_max:
         is_better = False
@@ -55,7 +73,7 @@ def _best_swap(
     first: int,
     checks_max: int,
 ) -> tuple[int, int]:
-    """The first pair move of app `first` that gains, made in `state`: the gain, and checks used."""
+    """The first pair move of app `first` that gains, made in `s`: the gain, and checks used. `spare` is as `s` all the time."""
     chosen = s[m[CHOSEN] + first]
     worth, gpus = (0, 0) if chosen == NOBODY else (m[m[OPTION_WORTH] + chosen], m[m[OPTION_GPUS] + chosen])
     checks = 0
@@ -91,7 +109,7 @@ def _swap(
     most: int,
     regret: Ints,
 ) -> int:
-    """Try it: what `other` loses, or `gain` where no swap gains (then nothing has changed)."""
+    """Try it: what `other` loses, or `gain` where no swap gains (then nothing has changed). `spare` is as `s` then."""
     given = s[m[CHOSEN] + other]
     worth, gpus = m[m[OPTION_WORTH] + given], m[m[OPTION_GPUS] + given]
     if gpus < missing:
@@ -99,10 +117,11 @@ def _swap(
     begin, end = m[m[OPTION_START] + other], m[m[OPTION_START] + other + 1]
     if worth >= gain and not _has_candidate(m, begin, end, worth, gpus, missing, gain, most, regret):
         return gain
-    spare[:] = s
     release(m, spare, first)
     release(m, spare, other)
     if not try_option(m, spare, first, option):
+        _restore(m, spare, s, first)
+        _restore(m, spare, s, other)
         return gain
     lost = worth
     for swap in range(begin, end):
@@ -113,10 +132,27 @@ def _swap(
             lost = loss
             break
     if lost >= gain:
+        release(m, spare, first)
+        _restore(m, spare, s, first)
+        _restore(m, spare, s, other)
         return gain
     s[:] = spare
     improve_one(m, s, first)
+    spare[:] = s
     return int(lost)
+
+
+@kernel
+def _restore(m: Ints, spare: Ints, s: Ints, app: int) -> None:
+    """Give an app that has nothing in `spare` what it has in `s`: whole states are too long to be copied for every try."""
+    begin = m[m[PROMISE_START] + app]
+    for at in range(begin, begin + s[m[USED] + app]):
+        promise(m, spare, app, s[m[KIND] + at], s[m[WHERE] + at], s[m[GPUS] + at], s[m[SERVES] + at])
+    option = s[m[CHOSEN] + app]
+    spare[m[CHOSEN] + app] = option
+    if option != NOBODY:
+        for k in range(m[m[NAMED_START] + option], m[m[NAMED_START] + option + 1]):
+            spare[m[IS_NAMED] + m[m[NAMED] + k]] = 1
 
 
 @kernel

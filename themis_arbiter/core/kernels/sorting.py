@@ -1,7 +1,11 @@
 """The one sort of all kernels."""
 
+from typing import Final
+
 from themis_arbiter.core.kernels.jit import kernel, zeros
 from themis_arbiter.core.kernels.layout import Ints
+
+RUN: Final = 8  # of so many, each put in its place among those before; longer ones are merged
 
 
 @kernel
@@ -10,8 +14,12 @@ def sorted_by(keys: Ints) -> Ints:
     count = len(keys)
     order, other = zeros(count), zeros(count)
     for k in range(count):
-        order[k] = k
-    width = 1
+        key, at, first = keys[k], k, k // RUN * RUN
+        while at > first and keys[order[at - 1]] > key:
+            order[at] = order[at - 1]
+            at -= 1
+        order[at] = k
+    width = RUN
     while width < count:
         for low in range(0, count, 2 * width):
             middle, high = min(low + width, count), min(low + 2 * width, count)
