@@ -11,7 +11,6 @@ import signal
 import sys
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import FrameType
@@ -21,22 +20,18 @@ from prometheus_client import CollectorRegistry
 
 from themis_arbiter import __version__
 from themis_arbiter.adapters.clock import SystemClock
-from themis_arbiter.adapters.grpc.admin import About, AdminService
 from themis_arbiter.adapters.grpc.agent import AgentService
 from themis_arbiter.adapters.grpc.audit import AuditTrail
 from themis_arbiter.adapters.grpc.cluster import ClusterService
-from themis_arbiter.adapters.grpc.seams import Engine, Views
 from themis_arbiter.adapters.grpc.server import GrpcServer
 from themis_arbiter.adapters.memory_store import MemoryStore
 from themis_arbiter.adapters.sqlite_store import SqliteStore
-from themis_arbiter.core import explain, views_of
 from themis_arbiter.core.events import EpochAcquired, Event
 from themis_arbiter.core.kernels.flowing import cheapest_flow
 from themis_arbiter.core.kernels.jit import is_compiled
 from themis_arbiter.core.kernels.search import run
 from themis_arbiter.core.machine import Arbiter
-from themis_arbiter.core.types import AppId, Epoch, JobId, Millis
-from themis_arbiter.core.views import AppView, NodeState
+from themis_arbiter.core.types import Millis
 from themis_arbiter.engine.driver import Fence
 from themis_arbiter.engine.loop import EngineError, NotLeading
 from themis_arbiter.obs.logs import AUDIT, log_event
@@ -53,6 +48,7 @@ from themis_arbiter.server.local_admin import LocalAdmin
 from themis_arbiter.server.stored_views import StoredViews
 from themis_arbiter.server.term import Seat, Term, TimedArbiter
 from themis_arbiter.server.values import Address, StoreAddress
+from themis_arbiter.server.views import VIEWS, make_admin, no_notes, nothing_led, take_snapshot
 
 SCRAPE_S_MAX: Final = 1.0  # that a scrape waits for the engine; then it shows the last state
 STOP_ENGINE_S_MAX: Final = 1.0
@@ -72,47 +68,6 @@ _log = logging.getLogger(__name__)
 
 class StartError(Exception):
     """The arbiter cannot start; the message says what is in the way and what to do."""
-
-
-def _apps(arbiter: Arbiter, now_ms: Millis, include_ended: bool) -> tuple[AppView, ...]:
-    return views_of.apps(arbiter, now_ms, include_ended=include_ended)
-
-
-def _has_job(arbiter: Arbiter, app_id: AppId, job_id: JobId) -> bool:
-    job = arbiter.state.jobs.get(job_id)
-    return job is not None and job.report.app_id == app_id and not job.report.is_finished
-
-
-VIEWS: Final[Views[Arbiter]] = Views(
-    apps=_apps,
-    leases=views_of.leases,
-    nodes=views_of.nodes,
-    status=views_of.status,
-    explain=explain.explain,
-    rounds=views_of.rounds,
-    is_stored=views_of.is_stored,
-    has_job=_has_job,
-)
-
-
-def no_notes(_app_id: AppId) -> tuple[str, ...]:
-    """Nothing is known of an app's tags where no bridge reads them."""
-    return ()
-
-
-def make_admin(
-    engine: Engine[Arbiter],
-    clock: Clock,
-    config: ServerConfig,
-    http_address: Address,
-    audit: AuditTrail,
-    *,
-    notes: Callable[[AppId], tuple[str, ...]] = no_notes,
-    step_down: Callable[[], str] | None = None,
-) -> AdminService:
-    """The admin service of an arbiter; `audit` has to be among its driver's observers."""
-    about = About(version=__version__, http_address=str(http_address), step_down=step_down)
-    return AdminService(engine, VIEWS, clock, config.settings, about, notes=notes, audit=audit)
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,45 +323,6 @@ class Server:
             return nothing_led(error.epoch)
         except EngineError as error:
             raise SnapshotUnavailableError(str(error)) from error
-
-
-def nothing_led(epoch: Epoch) -> Snapshot:
-    """What a scrape of a standby shows: the epoch it knows of, and that it leads nothing."""
-    return Snapshot(
-        epoch=epoch,
-        is_leader=False,
-        is_bridge_connected=False,
-        apps=(),
-        lease_counts={},
-        max_rho=0.0,
-        gpus_leased=0,
-        gpus_free=0,
-        gpus_lost=0,
-        gpus_oversubscribed=0,
-        node_counts={},
-        is_paused=False,
-        is_observing=False,
-    )
-
-
-def take_snapshot(arbiter: Arbiter, now_ms: Millis) -> Snapshot:
-    """What a scrape shows; called between two steps."""
-    status, nodes = views_of.status(arbiter, now_ms), views_of.nodes(arbiter)
-    return Snapshot(
-        epoch=status.epoch,
-        is_leader=status.epoch > 0,
-        is_bridge_connected=status.is_rm_attached,
-        apps=_apps(arbiter, now_ms, False),
-        lease_counts=Counter(lease.state for lease, _is_next in views_of.leases(arbiter)),
-        max_rho=status.max_rho,
-        gpus_leased=status.gpus_leased,
-        gpus_free=status.gpus_free,
-        gpus_lost=sum(node.gpus_total for node in nodes if node.state is NodeState.LOST),
-        gpus_oversubscribed=sum(node.gpus_over for node in nodes),
-        node_counts=Counter(node.state for node in nodes),
-        is_paused=status.is_paused,
-        is_observing=status.is_observing,
-    )
 
 
 def build(config: ServerConfig, *, clock: Clock | None = None, rm: ResourceManager | None = None) -> Server:

@@ -28,11 +28,12 @@ from themis_arbiter.obs.logs import AUDIT
 from themis_arbiter.obs.metrics import MetricsObserver, new_registry, scrape_text
 from themis_arbiter.obs.snapshot import Snapshot, SnapshotUnavailableError
 from themis_arbiter.ports import StoreError
-from themis_arbiter.server.bootstrap import SCRAPE_S_MAX, VIEWS, make_admin, open_store, take_snapshot
+from themis_arbiter.server.bootstrap import SCRAPE_S_MAX, open_store
 from themis_arbiter.server.config import ServerConfig, load_config
 from themis_arbiter.server.http import HttpPort, HttpPortError
 from themis_arbiter.server.journals import open_journal
 from themis_arbiter.server.local_admin import LocalAdmin
+from themis_arbiter.server.views import VIEWS, make_admin, take_snapshot
 from themis_arbiter.sim.live_cluster import LiveCluster
 from themis_arbiter.sim.live_jobs import SimJob, SimNode
 from themis_arbiter.sim.live_model import SimTiming, SimulatedCluster
