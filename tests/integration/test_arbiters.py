@@ -203,6 +203,16 @@ def test_a_standby_shows_what_is_stored_and_says_that_it_does_not_lead(place: Pl
     assert app["gpus_by_node"] == {"n0": 1, "n1": 1, "n2": 1}
     assert (app["attained_gpu_s"], app["arrival_ms"], app["rho"]) == (7.0, NOW_MS - 60_000, None)
     assert [(job["job_id"], job["gpus_held"]) for job in app["jobs"]] == [("application_1_0001", 3)]
+    (at_leader,) = leader.document("apps")["apps"]  # to which no bridge has come
+    jobs = [[{k: v for k, v in job.items() if app["jobs"][0][k] is not None} for job in x["jobs"]] for x in (app, at_leader)]
+    assert jobs[0] == jobs[1]
+    assert {k: at_leader[k] for k, v in app.items() if v is not None and k != "jobs"} == {
+        k: v for k, v in app.items() if v is not None and k != "jobs"
+    }
+    assert at_leader["rho"] is None
+    code, text = leader.get("/api/v1/explain/alice%2Fapp")
+    assert (code, "has not named it since this arbiter leads" in text) == (200, True)
+    assert "alice/app" in leader.get("/")[1]
     code, page = standby.get("/")
     assert (code, "NOT the leader" in page, "alice/app" in page) == (200, True, True)
     for view in ("rounds", "nodes", "audit", "explain/alice%2Fapp"):  # what the store does not know

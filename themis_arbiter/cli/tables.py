@@ -4,6 +4,7 @@ import io
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from math import isfinite
 from typing import IO, Any, Final, TextIO
 
 from rich.console import Console
@@ -50,6 +51,10 @@ def seconds(milliseconds: float) -> str:
     return f"{sign}{whole // 3_600}h{whole % 3_600 // 60:02d}m"
 
 
+def _known(number: float, form: str) -> str:
+    return format(number, form) if isfinite(number) else NOTHING  # of an app that only the store knows
+
+
 APP_COLUMNS: Final = (
     *(("APP", False), ("USER", False), ("STATE", False), ("RHO", True), ("FORECAST", True), ("GPUS", True)),
     *(("BY NODE", False), ("WANTED", True), ("GPU-S DONE", True), ("OF", True), ("GRANTED", True), ("RENEWED", True)),
@@ -64,13 +69,13 @@ def app_rows(reply: admin_pb2.ListAppsReply) -> list[list[str]]:
             app.app_id,
             app.user or NOTHING,
             app.state if not app.final_status else f"{app.state} {app.final_status}",
-            f"{app.rho:.2f}",
-            f"{app.rho_forecast:.2f}",
+            _known(app.rho, ".2f"),
+            _known(app.rho_forecast, ".2f"),
             str(app.gpus_held),
             ",".join(f"{node}:{app.gpus_by_node[node]}" for node in sorted(app.gpus_by_node)) or NOTHING,
             str(app.gpus_wanted),
             f"{app.attained_gpu_s:.0f}",
-            f"{'~' if app.is_work_estimated else ''}{app.work_gpu_s:.0f}",
+            f"{'~' if app.is_work_estimated else ''}{_known(app.work_gpu_s, '.0f')}",
             str(app.leases_granted),
             str(app.leases_renewed),
             str(app.leases_ended),

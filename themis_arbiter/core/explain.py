@@ -11,7 +11,7 @@ from themis_arbiter.core.owners import counted_weights, owners_of
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import AppId, GpuId, JobId, Millis, NodeName, OnLeaseEnd
 from themis_arbiter.core.views import NodeState
-from themis_arbiter.core.views_of import app_view, nodes_of
+from themis_arbiter.core.views_of import app_view, nodes_of, stored_apps
 from themis_arbiter.core.workload import App, Job
 
 GONE_STATUS = "UNKNOWN"  # of a job that the ResourceManager stopped naming
@@ -24,7 +24,7 @@ def explain(arbiter: Arbiter, app_id: AppId, now_ms: Millis) -> tuple[str, ...] 
     if app is None and app_id in state.jobs:  # an application's id, which is what YARN shows people
         app = state.apps.get(state.jobs[app_id].report.app_id)
     if app is None:
-        return None
+        return _stored(state, app_id)
     app_id = app.app_id
     now_ms = max(now_ms, state.now_ms)
     line = admission.line(state, now_ms)
@@ -51,6 +51,21 @@ def explain(arbiter: Arbiter, app_id: AppId, now_ms: Millis) -> tuple[str, ...] 
     lines += _of_rounds(state, app)
     lines += _of_arbiter(state)
     return tuple(lines)
+
+
+def _stored(state: State, app_id: AppId) -> tuple[str, ...] | None:
+    """Of an app, by its id or one of its jobs' ids, that only the store knows; None: nobody knows it."""
+    for app in stored_apps(state):
+        if app_id == app.app_id or app_id in {job.job_id for job in app.jobs}:
+            return (
+                (
+                    f"{app.app_id} is in the lease store, and the ResourceManager has not named it since this arbiter leads: "
+                    "its queue, its work and its rho are not known."
+                ),
+                f"It holds {app.gpus_held} GPUs; {app.attained_gpu_ms / 1000:.0f} GPU-s have been metered.",
+                *_of_arbiter(state),
+            )
+    return None
 
 
 def _weight(state: State, app: App) -> Iterator[str]:

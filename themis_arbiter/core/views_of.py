@@ -1,12 +1,13 @@
 """The arbiter's state as people may see it. Pure looking: nothing here changes anything."""
 
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from themis_arbiter.core import admission
-from themis_arbiter.core.events import NodeReport
-from themis_arbiter.core.lease import Lease
+from themis_arbiter.core.events import Meter, NodeReport
+from themis_arbiter.core.lease import Lease, LeaseState
 from themis_arbiter.core.machine import Arbiter
 from themis_arbiter.core.state import LeaseCounts, State
 from themis_arbiter.core.types import AppId, JobId, Millis, NodeName
@@ -21,6 +22,64 @@ def apps(arbiter: Arbiter, now_ms: Millis, *, include_ended: bool = True) -> tup
     now_ms = max(now_ms, state.now_ms)
     line = admission.line(state, now_ms)
     return tuple(app_view(state, a, now_ms, line) for a in order if include_ended or not a.has_ended)
+
+
+def listed(arbiter: Arbiter, now_ms: Millis, *, include_ended: bool = True) -> tuple[AppView, ...]:
+    """Likewise, then those of the store that the ResourceManager has not named since this arbiter leads."""
+    stored = stored_apps(arbiter.state)
+    return apps(arbiter, now_ms, include_ended=include_ended) + tuple(
+        a for a in stored if include_ended or a.state is not AppState.ENDED
+    )
+
+
+def stored_apps(state: State) -> tuple[AppView, ...]:
+    """Apps that only the store knows, by arrival: none any more once the ResourceManager has named all that it knows."""
+    held: dict[AppId, list[Lease]] = {}
+    for lease in state.ledger:
+        if lease.app_id not in state.apps:
+            held.setdefault(lease.app_id, []).append(lease)
+    accounts = {a: [(j, state.stored_meters[j]) for j in state.stored_apps.get(a, ())] for a in held.keys() | state.stored_apps}
+    views = (stored_app(a, held.get(a, ()), accounts[a]) for a in accounts if a not in state.apps)
+    return tuple(sorted(views, key=lambda a: (a.arrival_ms, a.app_id)))
+
+
+def stored_app(app_id: AppId, leases: Iterable[Lease], accounts: Iterable[tuple[JobId, Meter]]) -> AppView:
+    """An app as a lease store has it. What comes from the ResourceManager alone is NaN, empty or 0."""
+    kept = [x for x in leases if x.state is not LeaseState.WAITING]
+    meters = dict(accounts)
+    gpus_of = Counter(x.job_id for x in kept)
+    jobs = tuple(
+        JobView(job_id=j, gang=0, max_gpus=0, gpus_held=gpus_of[j], state=_stored_state(gpus_of[j], [meters.get(j)]))
+        for j in sorted({*gpus_of, *meters})
+    )
+    return AppView(
+        app_id=app_id,
+        user="",
+        queue="",
+        state=_stored_state(len(kept), list(meters.values())),
+        arrival_ms=min((m.arrival_ms for m in meters.values()), default=0),
+        finish_ms=0,
+        rho=math.nan,
+        rho_forecast=math.nan,
+        t_independent_ms=math.nan,
+        work_gpu_ms=math.nan,
+        is_work_estimated=False,
+        attained_gpu_ms=sum(m.attained for m in meters.values()),
+        gpus_held=len(kept),
+        gpus_wanted=0,
+        gpus_by_node=tuple(sorted(Counter(x.node_of_gpu for x in kept).items())),
+        leases_granted=0,
+        leases_renewed=0,
+        leases_ended=0,
+        final_status="",
+        jobs=jobs,
+    )
+
+
+def _stored_state(gpus: int, meters: list[Meter | None]) -> AppState:
+    if gpus:
+        return AppState.RUNNING
+    return AppState.ENDED if meters and all(m is not None and m.ended is not None for m in meters) else AppState.WAITING
 
 
 def has_job(arbiter: Arbiter, app_id: AppId, job_id: JobId) -> bool:

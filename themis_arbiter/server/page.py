@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from html import escape
+from math import isfinite
 from typing import Final
 
 from themis_arbiter.gen.themis.v1 import admin_pb2
@@ -36,7 +37,7 @@ def status_page(status: admin_pb2.StatusReply, apps: admin_pb2.ListAppsReply, no
     """The page for this moment."""
     role = "leads" if status.is_leader else "does not lead"
     bridge = "connected" if status.is_bridge_connected else "not connected"
-    rows = [_row(app) for app in sorted(apps.apps, key=lambda a: (a.state == "ENDED", -a.rho, a.app_id))[:ROWS_MAX]]
+    rows = [_row(app) for app in sorted(apps.apps, key=_rank)[:ROWS_MAX]]
     if len(apps.apps) > ROWS_MAX:
         rows.append(f'<tr><td colspan="{len(COLUMNS)}">and {len(apps.apps) - ROWS_MAX} more</td></tr>')
     if not rows:
@@ -107,16 +108,26 @@ def _text(value: str) -> str:
     return escape(visible(value))
 
 
+def _rank(app: admin_pb2.AppView) -> tuple[bool, bool, float, str]:
+    """The worst off first; apps that only the store knows have no rho."""
+    is_known = isfinite(app.rho)
+    return app.state == "ENDED", not is_known, -app.rho if is_known else 0.0, app.app_id
+
+
+def _known(number: float, form: str) -> str:
+    return format(number, form) if isfinite(number) else "–"
+
+
 def _row(app: admin_pb2.AppView) -> str:
     held = ", ".join(f"{node}: {app.gpus_by_node[node]}" for node in sorted(app.gpus_by_node)) or "–"
     cells = (_text(app.app_id), _text(app.user), _text(app.state))
     numbers = (
-        f"{app.rho:.2f}",
-        f"{app.rho_forecast:.2f}",
+        _known(app.rho, ".2f"),
+        _known(app.rho_forecast, ".2f"),
         _text(held),
         str(app.gpus_wanted),
         f"{app.attained_gpu_s:.0f}",
-        f"{'about ' if app.is_work_estimated else ''}{app.work_gpu_s:.0f}",
+        f"{'about ' if app.is_work_estimated else ''}{_known(app.work_gpu_s, '.0f')}",
         f"{app.leases_granted} / {app.leases_renewed} / {app.leases_ended}",
     )
     texts = "".join(f"<td>{cell}</td>" for cell in cells)

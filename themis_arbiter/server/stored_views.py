@@ -4,19 +4,18 @@ The store has no names of queues, no declared work and no rho: those come from t
 listens. Such fields are null in the documents.
 """
 
-from collections import Counter
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import unquote
 
+from themis_arbiter.adapters.grpc.admin import app_message
 from themis_arbiter.adapters.grpc.gate import lease_message
 from themis_arbiter.adapters.zookeeper.reading import Stored
 from themis_arbiter.core.events import Meter
 from themis_arbiter.core.lease import Lease, LeaseState
 from themis_arbiter.core.types import AppId, JobId
 from themis_arbiter.core.views import AppState
+from themis_arbiter.core.views_of import stored_app
 from themis_arbiter.engine.loop import NotLeading
-from themis_arbiter.gen.themis.v1 import admin_pb2
 from themis_arbiter.ports import Clock, StoreError
 from themis_arbiter.server.documents import Document, UnavailableError, document
 
@@ -58,8 +57,7 @@ class StoredViews:
         stored = self._stored()
         held: dict[AppId, list[Lease]] = {}
         for lease in stored.state.leases:
-            if lease.state is not LeaseState.WAITING:
-                held.setdefault(lease.app_id, []).append(lease)
+            held.setdefault(lease.app_id, []).append(lease)
         accounts: dict[AppId, list[tuple[JobId, Meter]]] = {}
         for job_id, meter in stored.state.meters:
             if meter.app_id:
@@ -86,25 +84,7 @@ class StoredViews:
 
 
 def _app(app_id: AppId, leases: list[Lease], accounts: list[tuple[JobId, Meter]]) -> Document:
-    gpus_of = Counter(x.job_id for x in leases)
-    ended = {job_id for job_id, meter in accounts if meter.ended is not None}
-    jobs = sorted({*gpus_of, *(job_id for job_id, _ in accounts)})
-    message = admin_pb2.AppView(
-        app_id=app_id,
-        state=AppState.RUNNING if leases else AppState.ENDED if jobs and ended >= set(jobs) else AppState.WAITING,
-        arrival_ms=min((meter.arrival_ms for _, meter in accounts), default=0),
-        attained_gpu_s=sum(meter.attained for _, meter in accounts) / 1_000,
-        gpus_held=len(leases),
-        gpus_by_node=Counter(x.node_of_gpu for x in leases),
-        jobs=(_job(job_id, gpus_of[job_id], is_over=job_id in ended) for job_id in jobs),
-    )
-    plain: Document = document(message) | dict.fromkeys((*UNKNOWN, *COUNTED))
-    user, slash, _ = app_id.partition("/")  # an app without a tag has no user in its name
-    plain["user"] = unquote(user) if slash else None
+    plain: Document = document(app_message(stored_app(app_id, leases, accounts))) | dict.fromkeys((*UNKNOWN, *COUNTED))
+    plain["user"] = plain["user"] or None  # an app without a tag has no user in its name
     plain["jobs"] = [job | dict.fromkeys(UNKNOWN_OF_JOBS) for job in plain["jobs"]]
     return plain
-
-
-def _job(job_id: JobId, gpus: int, *, is_over: bool) -> admin_pb2.JobView:
-    state = AppState.RUNNING if gpus else AppState.ENDED if is_over else AppState.WAITING
-    return admin_pb2.JobView(job_id=job_id, gpus_held=gpus, state=state)

@@ -19,7 +19,7 @@ from themis_arbiter.server.values import Address
 
 
 def _apps(arbiter: Arbiter, now_ms: Millis, include_ended: bool) -> tuple[AppView, ...]:
-    return views_of.apps(arbiter, now_ms, include_ended=include_ended)
+    return views_of.listed(arbiter, now_ms, include_ended=include_ended)
 
 
 def _has_job(arbiter: Arbiter, app_id: AppId, job_id: JobId) -> bool:
@@ -85,7 +85,7 @@ def take_snapshot(arbiter: Arbiter, now_ms: Millis) -> Snapshot:
         epoch=status.epoch,
         is_leader=status.epoch > 0,
         is_bridge_connected=status.is_rm_attached,
-        apps=_apps(arbiter, now_ms, False),
+        apps=views_of.apps(arbiter, now_ms, include_ended=False),
         lease_counts=Counter(lease.state for lease, _is_next in views_of.leases(arbiter)),
         max_rho=status.max_rho,
         gpus_leased=status.gpus_leased,

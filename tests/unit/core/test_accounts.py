@@ -1,5 +1,6 @@
 """What jobs had used is kept over a kill of the arbiter: the store has it soon, and the gap is metered."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -9,8 +10,11 @@ from tests.support.world import SHORT
 from themis_arbiter.adapters.memory_store import MemoryDisk, MemoryStore
 from themis_arbiter.core.effects import Effect, PersistLeases
 from themis_arbiter.core.events import EpochAcquired, Event, JobReport, ProgressReported, RmAttached, RmReported, Timer
+from themis_arbiter.core.explain import explain
 from themis_arbiter.core.state import METERS_STORED_MS
 from themis_arbiter.core.types import OnLeaseEnd
+from themis_arbiter.core.views import AppState
+from themis_arbiter.core.views_of import apps, listed, stored_app
 
 CONTAINERS = tuple(container(k, "a", "n0" if k < 4 else "n1") for k in range(8))
 SETTINGS = replace(SHORT, is_first_start_free=True)
@@ -175,6 +179,27 @@ def test_a_job_that_ended_while_nobody_looked_stays_in_its_apps_account() -> Non
     assert after.arbiter.state.apps["app"].ended_service == 4.0 * 9_000
     assert after.arbiter.state.jobs["j1"].report.final_status == "UNKNOWN"
     assert after.arbiter.state.apps["app"].arrival_ms == 0
+
+
+def test_what_only_the_store_knows_is_listed_until_the_resource_manager_has_named_all() -> None:
+    bench = two_jobs()
+    bench.wake(10_000, Timer.METERS)
+    after = bench.restarted(90_000)
+    (app,) = listed(after.arbiter, 90_500)
+    assert (app.app_id, app.state, app.attained_gpu_ms) == ("app", AppState.RUNNING, 4.0 * 9_000)
+    assert [job.job_id for job in app.jobs] == ["j1"]
+    assert math.isnan(app.rho)
+    assert apps(after.arbiter, 90_500) == ()
+    for name in ("app", "j1"):
+        assert "has not named it" in (explain(after.arbiter, name, 90_500) or ("",))[0]
+    assert explain(after.arbiter, "nobody", 90_500) is None
+    after.full(91_000, (tuning("j2", 5_000, asked=4),), 0)
+    (app,) = listed(after.arbiter, 91_500)
+    assert app == apps(after.arbiter, 91_500)[0]
+    assert math.isfinite(app.rho)
+    # One whose jobs are all over and whose app lived when it was stored:
+    over = replace(bench.disk.meters["j1"], ended=tuning("j1", 0))
+    assert stored_app("app", (), (("j1", over),)).state is AppState.ENDED
 
 
 def test_an_app_that_ended_while_nobody_looked_leaves_the_store() -> None:

@@ -15,6 +15,7 @@ from themis_arbiter.adapters.grpc.errors import abort, ask, check_name, engine_e
 from themis_arbiter.adapters.grpc.faults import quoted
 from themis_arbiter.adapters.grpc.gate import lease_message
 from themis_arbiter.adapters.grpc.seams import Engine, Views
+from themis_arbiter.adapters.grpc.tags import user_in
 from themis_arbiter.core.codec import dumps
 from themis_arbiter.core.events import AdminRequested, AdminVerb
 from themis_arbiter.core.settings import Settings
@@ -70,7 +71,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         """All apps that live, and on request the ended ones that are still remembered."""
         now_ms, include_ended = self._clock.now_ms(), request.include_ended
         apps = ask(context, self._engine, lambda arbiter: self._views.apps(arbiter, now_ms, include_ended))
-        return pb.ListAppsReply(apps=map(_app_message, apps), now_ms=now_ms)
+        return pb.ListAppsReply(apps=map(app_message, apps), now_ms=now_ms)
 
     def ListLeases(self, request: pb.ListLeasesRequest, context: grpc.ServicerContext) -> pb.ListLeasesReply:  # noqa: N802 - the protocol's name
         """All leases, or one app's."""
@@ -231,10 +232,11 @@ def _audit_message(entry: AuditEntry) -> pb.AuditEntry:
     )
 
 
-def _app_message(app: AppView) -> pb.AppView:
+def app_message(app: AppView) -> pb.AppView:
+    """An app as people see it."""
     return pb.AppView(
         app_id=app.app_id,
-        user=app.user,
+        user=app.user or user_in(app.app_id),
         queue=app.queue,
         state=app.state.value,
         rho=app.rho,

@@ -114,3 +114,9 @@ def app_id_of(user: str, app: str | None, application_id: str) -> str:
     if app is None:
         return application_id
     return f"{user.replace('%', '%25').replace('/', '%2F')}/{app}"
+
+
+def user_in(app_id: str) -> str:
+    """The user in an app's name, "" in that of an application without a tag."""
+    user, slash, _ = app_id.partition("/")
+    return user.replace("%2F", "/").replace("%25", "%") if slash else ""
