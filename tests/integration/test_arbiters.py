@@ -195,6 +195,7 @@ def test_a_standby_shows_what_is_stored_and_says_that_it_does_not_lead(place: Pl
         assert (shown["is_leader"], shown["leader_address"]) == (False, leader.grpc_address)
         assert 0 < shown["now_ms"] - shown["stored_at_ms"] < 60_000
         assert f"stands by: {leader.grpc_address} leads; this is what was stored last" in shown["note"]
+    assert leader.status()["leader_address"] == leader.grpc_address
     assert leases["leases"] == leader.document("leases")["leases"]
     assert [x["lease_id"] for x in leases["leases"]] == kept
     assert standby.document("leases?app=nobody")["leases"] == []

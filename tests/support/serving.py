@@ -118,7 +118,7 @@ def serve(*, is_rm_inside: bool = False) -> Iterator[Serving]:
     clock, world = SystemClock(), World(((lease(), False), (lease("l2", app_id="b/y", state=LeaseState.WAITING), True)))
     engine, views = FakeEngine(clock), world.views()
     cluster = ClusterService(engine, clock, heartbeat_s=HEARTBEAT_S, hello_s=0.5, outgoing_max=8)
-    about = About(version="1.2", http_address="127.0.0.1:80")
+    about = About(version="1.2", http_address="127.0.0.1:80", grpc_address=lambda: "127.0.0.1:81")
     audit = AuditTrail(logging.getLogger("tests.audit"))
     admin = AdminService(
         engine, views, clock, Settings(), about, notes=lambda app_id: (f"note of {app_id}",), audit=audit, answer_s=ANSWER_S

@@ -39,7 +39,7 @@ from themis_arbiter.obs.metrics import MetricsObserver, new_registry, scrape_tex
 from themis_arbiter.obs.snapshot import Snapshot, SnapshotUnavailableError
 from themis_arbiter.obs.store_log import StoreLog
 from themis_arbiter.ports import Clock, Journal, LeaseStore, ResourceManager, StoreError
-from themis_arbiter.server.candidacy import Candidacy, place_of
+from themis_arbiter.server.candidacy import Candidacy, callable_from_elsewhere, place_of
 from themis_arbiter.server.config import ServerConfig
 from themis_arbiter.server.documents import dumps
 from themis_arbiter.server.http import HttpPort, HttpPortError
@@ -130,6 +130,7 @@ class Server:
             config,
             http.address,
             self._audit,
+            grpc_address=lambda: callable_from_elsewhere(self.grpc_address),
             notes=self._cluster.notes if self._cluster else no_notes,
             step_down=candidacy.step_down if candidacy else None,
         )

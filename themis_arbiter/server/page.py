@@ -75,8 +75,8 @@ def stored_page(apps: Document) -> str:
         rows.append(f'<tr><td colspan="{len(STORED_COLUMNS)}">and {len(apps["apps"]) - ROWS_MAX} more</td></tr>')
     if not rows:
         rows.append(f'<tr><td colspan="{len(STORED_COLUMNS)}">no apps</td></tr>')
-    age_s = max(0, apps["now_ms"] - apps["stored_at_ms"]) / 1_000
-    age = f", {age_s:.0f} s ago" if apps["stored_at_ms"] else ""
+    stored_ms = apps["stored_at_ms"]
+    age = f", {max(0, apps['now_ms'] - stored_ms) / 1_000:.0f} s ago" if stored_ms is not None else ""
     head = "".join(f"<th>{column}</th>" for column in STORED_COLUMNS)
     return _page(
         f"<p><b>NOT the leader.</b> {_text(apps['note'])}{age}.</p>"

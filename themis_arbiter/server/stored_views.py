@@ -77,8 +77,8 @@ class StoredViews:
         return {
             "now_ms": self._clock.now_ms(),
             "is_leader": False,
-            "leader_address": who.leader,
-            "stored_at_ms": stored.written_ms,
+            "leader_address": who.leader or None,
+            "stored_at_ms": stored.written_ms or None,
             "note": f"{who}; this is what was stored last",
         }
 

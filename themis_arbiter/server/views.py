@@ -51,11 +51,12 @@ def make_admin(
     http_address: Address,
     audit: AuditTrail,
     *,
+    grpc_address: Callable[[], str],
     notes: Callable[[AppId], tuple[str, ...]] = no_notes,
     step_down: Callable[[], str] | None = None,
 ) -> AdminService:
     """The admin service of an arbiter; `audit` has to be among its driver's observers."""
-    about = About(version=__version__, http_address=str(http_address), step_down=step_down)
+    about = About(version=__version__, http_address=str(http_address), grpc_address=grpc_address, step_down=step_down)
     return AdminService(engine, VIEWS, clock, config.settings, about, notes=notes, audit=audit)
 
 

@@ -79,6 +79,7 @@ def test_an_unknown_app_is_named_in_readable_text(people: admin_pb2_grpc.AdminSe
 def test_status(people: admin_pb2_grpc.AdminServiceStub) -> None:
     status = people.GetStatus(admin.StatusRequest(), timeout=5)
     assert (status.version, status.policy, status.is_leader, status.epoch) == ("1.2", "themis", True, 3)
+    assert status.leader_address == "127.0.0.1:81"
     assert (status.is_bridge_connected, status.now_ms, status.http_address) == (True, 7, "127.0.0.1:80")
     assert (status.is_paused, status.is_observing) == (False, True)
     assert (status.lease_ms, status.notice_ms, status.rho_floor_ms) == (300_000, 60_000, 600_000)

@@ -62,7 +62,13 @@ def test_a_taken_port_is_an_error_that_names_it(serving: Serving) -> None:
         f"127.0.0.1:{serving.port}",
         cluster=serving.cluster,
         admin=AdminService(
-            serving.engine, views, clock, Settings(), About(version="1"), notes=lambda _: (), audit=serving.audit
+            serving.engine,
+            views,
+            clock,
+            Settings(),
+            About(version="1", grpc_address=str),
+            notes=lambda _: (),
+            audit=serving.audit,
         ),
         agent=AgentService(serving.engine, views, clock),
     )

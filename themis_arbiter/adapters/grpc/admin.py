@@ -38,10 +38,14 @@ NOT_STORED: Final = "; not stored yet, because the store takes no writes: a rest
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class About:
-    """What concerns the process rather than the arbiter. `step_down` lets another lead; it says "", or why not."""
+    """What concerns the process rather than the arbiter. `step_down` lets another lead; it says "", or why not.
+
+    `grpc_address` is asked when somebody wants to know, since the port is bound later; others can call it.
+    """
 
     version: str
     http_address: str = ""
+    grpc_address: Callable[[], str]
     step_down: Callable[[], str] | None = None  # None: there is no other
 
 
@@ -124,6 +128,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         except EngineError as err:
             refuse(context, err)
         reply.is_leader, reply.epoch, reply.now_ms = status.epoch > 0, status.epoch, status.now_ms
+        reply.leader_address = self._about.grpc_address() if reply.is_leader else ""
         reply.is_bridge_connected = status.is_rm_attached
         reply.is_paused, reply.is_observing = status.is_paused, status.is_observing
         return reply

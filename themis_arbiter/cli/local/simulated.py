@@ -87,7 +87,7 @@ class SimulatedStage:
         self._loop = EngineLoop(driver, self._clock, timers, on_failure=lambda err: self._fail(f"the engine failed: {err}"))
         http = HttpPort(config.http_address)
         self._stack.callback(http.stop)
-        admin = make_admin(self._loop, self._clock, config, http.address, audit)
+        admin = make_admin(self._loop, self._clock, config, http.address, audit, grpc_address=lambda: self.grpc_address)
         agent = AgentService(self._loop, VIEWS, self._clock)
         grpc = GrpcServer(str(config.grpc_address), cluster=None, admin=admin, agent=agent)  # the cluster is here
         self._stack.callback(grpc.stop)
