@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.logs import logging_kept
 from tests.support.zookeeper_clients import Connect, OpenStore
 from tests.support.zookeeper_server import ZooKeeper
 from tests.unit.cli.test_admin_state import a_state
@@ -13,6 +14,7 @@ from themis_arbiter.adapters.sqlite_store import SqliteStore
 from themis_arbiter.adapters.state_file import as_batch, read_state, write_state
 from themis_arbiter.adapters.zookeeper.elector import ELECTION
 from themis_arbiter.adapters.zookeeper.session import Place
+from themis_arbiter.cli.main import run
 from themis_arbiter.ports import StaleEpochError, StoredState, StoreError
 from themis_arbiter.server import moving
 from themis_arbiter.server.config import ZooKeeperConfig
@@ -54,6 +56,22 @@ def test_a_state_goes_into_zookeeper_and_back_whole(place: Place, open_store: Op
     assert import_state(address(f"sqlite:{tmp_path}/x.db"), CONFIG, tmp_path / "2").epoch == state.epoch + 2
     with closing(SqliteStore(tmp_path / "x.db")) as file:
         assert file.load() == replace(state, epoch=state.epoch + 2)
+
+
+def test_the_verbs_say_what_came_of_them_and_nothing_of_their_connections(
+    place: Place, open_store: OpenStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    open_store(place).acquire_epoch()
+    with logging_kept():
+        assert run(["admin", "export-state", str(tmp_path / "1"), "--store", f"zookeeper:{place}"]) == 0
+        told = capsys.readouterr()
+        assert (told.err, "0 leases and 0 accounts" in told.out) == ("", True)
+        assert run(["admin", "reset-epoch", "--yes", "--store", f"zookeeper:{place}"]) == 0
+        (audit,) = capsys.readouterr().err.splitlines()
+        assert "logger=themis_arbiter.audit" in audit
+        assert run(["admin", "export-state", str(tmp_path / "2"), "--store", f"zookeeper:{place}/none"]) == 1
+        (problem,) = capsys.readouterr().err.splitlines()
+        assert problem.startswith(f"themis: {place}/none: no arbiter ever led there")
 
 
 def test_a_path_where_nobody_led_is_told_and_nothing_is_made_there(place: Place, connect: Connect, tmp_path: Path) -> None:

@@ -20,6 +20,9 @@ from themis_arbiter.server.documents import dumps
 from themis_arbiter.server.moving import JUMP_MAX, export_state, import_state, raise_epoch
 from themis_arbiter.server.values import Origin, StoreAddress, ValueProblem, store
 
+LEVEL: Final = (
+    "error"  # of log lines: how a connection comes and goes is not the verb's answer (the audit's line is told at any)
+)
 F = TypeVar("F", bound=Callable[..., Any])
 
 _CONFIG: Final = click.option(
@@ -59,7 +62,7 @@ def reset_epoch(
     address, config = _store_address("reset-epoch", config_file, store_text)
     path = str(address.path or address)
     confirm("raise the epoch of " + path + (f" to {to_epoch}" if to_epoch is not None else " by one"), is_sure=is_sure)
-    configure_logging()
+    configure_logging(level=LEVEL)
     try:
         before, after = raise_epoch(address, config.zookeeper, to_epoch, is_far_meant=is_far_meant)
     except StoreError as error:
@@ -79,7 +82,7 @@ def export_command(file: Path, config_file: Path | None, store_text: str | None,
     Whoever leads goes on. To move to another store, end the arbiters first, or what they do afterwards is not in FILE.
     """
     address, config = _store_address("export-state", config_file, store_text)
-    configure_logging()
+    configure_logging(level=LEVEL)
     try:
         moved = export_state(address, config.zookeeper, file, now_ms=time.time_ns() // 1_000_000)
     except (StoreError, StateFileError) as error:
@@ -103,7 +106,7 @@ def import_command(file: Path, config_file: Path | None, store_text: str | None,
     """
     address, config = _store_address("import-state", config_file, store_text, must_exist=False)
     confirm(f"fill {address} with what is in {file}", is_sure=is_sure)
-    configure_logging()
+    configure_logging(level=LEVEL)
     try:
         moved = import_state(address, config.zookeeper, file)
     except StateFileError as error:
