@@ -11,7 +11,7 @@ The core array `c` is what is left to decide, with a header like a market's: app
 from typing import Final
 
 from themis_arbiter.core.kernels.greedy import worth_of
-from themis_arbiter.core.kernels.jit import kernel, zeros
+from themis_arbiter.core.kernels.jit import copy, kernel, zeros
 from themis_arbiter.core.kernels.layout import (
     ANYWHERE,
     CHOSEN,
@@ -69,6 +69,22 @@ def _hardness(m: Ints, option: int) -> int:
         elif m[m[NEED_KIND] + need] != ANYWHERE:
             best = min(best, (1 << 35) - m[m[NEED_COUNT] + need])
     return best
+
+
+@kernel
+def _core_size(m: Ints, apps: Ints, surplus: Ints, best: Ints, gap: int, gpus: int) -> tuple[int, int]:
+    """ENTRIES and WIDTH of the core of these apps, which mostly turns out too large to be made."""
+    entries, width, span = 0, gpus, 0
+    for app in apps:
+        least, most, surplus_min = 1 << 40, 0, best[app] - gap
+        for option in range(m[m[OPTION_START] + app], m[m[OPTION_START] + app + 1]):
+            if surplus[option] > surplus_min:
+                entries += 1
+                least, most = min(least, m[m[OPTION_GPUS] + option]), max(most, m[m[OPTION_GPUS] + option])
+        if best[app] < gap:
+            entries, least = entries + 1, 0
+        width, span = width - least, span + most - least
+    return entries, min(width, span)
 
 
 @kernel
@@ -156,20 +172,21 @@ def finish(
     bound = base + best_surpluses(m, is_in, surplus, most)
     if bound <= mark:
         return worth, max(bound, worth), 0
-    values = zeros(m[N_OPTIONS])
-    for option in range(m[N_OPTIONS]):
-        values[option] = surplus[option] + common * m[m[OPTION_GPUS] + option]
     apps, count = zeros(m[N_APPS]), 0
     for app in range(m[N_APPS]):
         if is_in[app] != 0:
             apps[count] = app
             count += 1
-    c = core_of(m, apps[:count], surplus, most, bound - mark, values, m[N_GPUS])
+    entries, width = _core_size(m, apps[:count], surplus, most, bound - mark, m[N_GPUS])
     # Nobody left, an app without a choice, or too many GPUs in the least of choices: nothing better exists.
-    if c[MEMBERS] == 0 or c[WIDTH] < 0:
+    if count == 0 or width < 0:
         return worth, mark, 0
-    if c[ENTRIES] * (c[WIDTH] + 1) > nodes_max * TABLE_STEPS_PER_NODE:
+    if entries * (width + 1) > nodes_max * TABLE_STEPS_PER_NODE:
         return worth, bound, 0
+    values = zeros(m[N_OPTIONS])
+    for option in range(m[N_OPTIONS]):
+        values[option] = surplus[option] + common * m[m[OPTION_GPUS] + option]
+    c = core_of(m, apps[:count], surplus, most, bound - mark, values, m[N_GPUS])
     table = table_of(c)
     offset = base - common * m[N_GPUS]
     bound = min(bound, offset + table[c[WIDTH]])
@@ -211,7 +228,7 @@ def _place(m: Ints, trial: Ints, spare: Ints, c: Ints, depth: int, option: int, 
         return CANNOT
     if nodes_max == 0:
         return UNKNOWN
-    spare[:] = trial
+    copy(spare, trial, 0)
     for at in range(depth):
         if spare[m[CHOSEN] + c[c[APPS] + at]] != NOBODY:
             release(m, spare, c[c[APPS] + at])
@@ -219,7 +236,7 @@ def _place(m: Ints, trial: Ints, spare: Ints, c: Ints, depth: int, option: int, 
     fit = pack(m, spare, trial, nodes_max, spent)
     trial[m[CHOSEN] + app] = NOBODY
     if fit == FITS:
-        trial[:] = spare
+        copy(trial, spare, 0)
     return fit
 
 
@@ -272,7 +289,7 @@ def search(
             total = worth_of(m, trial)
             if total > worth:
                 worth, mark = total, max(mark, total)
-                best[:] = trial
+                copy(best, trial, 0)
             continue
         left[depth + 1] = left[depth] - c[c[MORE] + entry]
         value[depth + 1] = value[depth] + c[c[VALUE] + entry]

@@ -5,7 +5,7 @@ move that gains must lower that sum, so only options of little regret come into 
 """
 
 from themis_arbiter.core.kernels.greedy import improve_one
-from themis_arbiter.core.kernels.jit import kernel, zeros
+from themis_arbiter.core.kernels.jit import copy, kernel, zeros
 from themis_arbiter.core.kernels.layout import (
     CHOSEN,
     GPUS,
@@ -34,7 +34,7 @@ def pair_moves(m: Ints, s: Ints, spare: Ints, is_in: Ints, regret: Ints, slack: 
     apps = len(is_in)
     now = zeros(apps)
     checks = 0
-    spare[:] = s
+    copy(spare, s, 0)
     is_better = True
     while is_better and checks < checks_max:
         is_better = False
@@ -136,9 +136,9 @@ def _swap(
         _restore(m, spare, s, first)
         _restore(m, spare, s, other)
         return gain
-    s[:] = spare
+    copy(s, spare, 0)
     improve_one(m, s, first)
-    spare[:] = s
+    copy(spare, s, 0)
     return int(lost)
 
 

@@ -1,6 +1,6 @@
 """Promises of one option: made at the tightest places that hold them, and taken back."""
 
-from themis_arbiter.core.kernels.jit import kernel
+from themis_arbiter.core.kernels.jit import copy, kernel
 from themis_arbiter.core.kernels.layout import (
     ANYWHERE,
     AT_CELL,
@@ -25,7 +25,6 @@ from themis_arbiter.core.kernels.layout import (
     N_CELLS,
     N_MACHINES,
     N_RACKS,
-    N_STATE,
     NAMED,
     NAMED_START,
     NEED_CAPS,
@@ -54,7 +53,7 @@ from themis_arbiter.core.kernels.layout import (
 @kernel
 def clear(m: Ints, s: Ints) -> None:
     """Nobody has anything."""
-    s[:] = m[m[EMPTY] : m[EMPTY] + m[N_STATE]]
+    copy(s, m, m[EMPTY])
 
 
 @kernel

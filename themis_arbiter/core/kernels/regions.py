@@ -10,7 +10,7 @@ from typing import Final
 
 from themis_arbiter.core.kernels.exact import ENTRIES, MEMBERS, TABLE_STEPS_PER_NODE, WIDTH, core_of, search, table_of
 from themis_arbiter.core.kernels.greedy import improve, next_by_surplus, worth_of
-from themis_arbiter.core.kernels.jit import kernel, zeros
+from themis_arbiter.core.kernels.jit import copy, kernel, zeros
 from themis_arbiter.core.kernels.layout import (
     AT_CELL,
     AT_LARGE,
@@ -109,7 +109,7 @@ def _attempt(
     nodes_max: int,
 ) -> tuple[int, int]:
     """Improve the state `s`, worth `worth`, by what the apps of a group have; its worth then, and the nodes used."""
-    trial[:] = s
+    copy(trial, s, 0)
     rest = worth
     for app in group:
         if trial[m[CHOSEN] + app] != NOBODY:
@@ -179,7 +179,7 @@ def rework(
     for k in range(rounds):
         if worth >= bound or nodes >= nodes_max:
             break
-        other[:] = best
+        copy(other, best, 0)
         if k > 0:
             _stir(m, other, is_in, surplus, group, is_member, seed)
         found, more = _descend(
@@ -188,7 +188,7 @@ def rework(
         nodes += more
         if found > worth:
             worth = found
-            best[:] = other
+            copy(best, other, 0)
         elif k > 0:
             count = _differing(m, best, other, group, draw(seed, apps))
             worth, more = _attempt(m, best, trial, spare, group[:count], surplus, slack, worths, bound, worth, CROSS_NODES_MAX)

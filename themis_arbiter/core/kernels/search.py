@@ -5,7 +5,7 @@ from typing import Final
 
 from themis_arbiter.core.kernels.exact import best_surpluses, finish
 from themis_arbiter.core.kernels.greedy import improve, start, worth_of
-from themis_arbiter.core.kernels.jit import entry, kernel, zeros
+from themis_arbiter.core.kernels.jit import copy, entry, kernel, zeros
 from themis_arbiter.core.kernels.layout import N_APPS, N_CLASSES, N_OPTIONS, NOBODY, OPTION_START, Ints
 from themis_arbiter.core.kernels.pairs import pair_moves
 from themis_arbiter.core.kernels.placing import clear, release
@@ -56,7 +56,7 @@ def _run(
             worth, more = _starts(m, best, trial, is_in, prices, worth, 1)
             work += more
     else:
-        best[:] = whole
+        copy(best, whole, 0)
         release(m, best, without)
         is_in[without] = 0
         work = improve(m, best, is_in)
@@ -102,7 +102,7 @@ def _starts(m: Ints, best: Ints, trial: Ints, is_in: Ints, prices: Ints, worth: 
             total = worth_of(m, trial)
             if total > worth:
                 worth = total
-                best[:] = trial
+                copy(best, trial, 0)
     return worth, work
 
 
