@@ -100,7 +100,7 @@ DURATIONS: Final = (
 )
 # And those that are what they are called.
 DIRECT: Final = (
-    *("policy", "fairness_knob", "payments", "observe_only", "urgent_above", "starving_above"),
+    *("policy", "fairness_knob", "payments", "observe_only", "recall", "urgent_above", "starving_above"),
     *("admission_max_rho", "admission_queue_max"),
 )
 SECTIONS: Final = tuple(dict.fromkeys(s.key.partition(".")[0] for s in SETTINGS if "." in s.key))

@@ -1,13 +1,14 @@
 """Settings: what is read, from where, in which order, and how each mistake is told."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from themis_arbiter.core.settings import QueueRule, Settings, ShareBy
 from themis_arbiter.core.types import OnLeaseEnd
-from themis_arbiter.server.config import BY_KEY, LATER, SETTINGS, ConfigError, ServerConfig, load_config
+from themis_arbiter.server.config import BY_KEY, DIRECT, DURATIONS, LATER, SETTINGS, ConfigError, ServerConfig, load_config
 from themis_arbiter.server.values import Address, StoreAddress
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -93,6 +94,10 @@ def test_every_setting_can_be_said_in_the_file(file: Path, tmp_path: Path) -> No
     assert (s.policy, s.fairness_knob, s.payments) == ("paper", 0.5, False)
     assert (s.urgent_above, s.starving_above) == (1.2, 3.0)
     assert (s.admission_max_rho, s.admission_queue_max) == (2.0, 9)
+    names = {f.name for f in fields(s) if f.name.removesuffix("_ms") in BY_KEY}
+    assert len(names) == len(DURATIONS) + len(DIRECT) + 2  # with on_lease_end and share_by
+    untold = load_config().settings
+    assert [n for n in sorted(names) if getattr(s, n) == getattr(untold, n)] == [], "settings that reach nobody"
     assert s.slowdowns.by_model == {"vgg": (1.0, 1.2, 1.5, 2.0)}
     assert config.store == StoreAddress("memory")
     assert str(config.http_address) == "[::1]:9000"
