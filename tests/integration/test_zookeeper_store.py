@@ -18,6 +18,7 @@ from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
 from themis_arbiter.core.events import Batch, Meter
 from themis_arbiter.core.lease import Lease, LeaseState
 from themis_arbiter.ports import StaleEpochError, StoreError
+from themis_arbiter.server.values import RESERVED, RESERVED_START
 
 pytest_plugins = ["tests.support.zookeeper"]
 pytestmark = pytest.mark.zookeeper
@@ -243,6 +244,26 @@ def test_a_store_of_a_newer_version_is_left_alone(place: Place, session: Session
     newer.commit()
     with pytest.raises(StoreError, match="newer version"):
         open_store(place)
+
+
+def test_a_place_inside_another_or_around_one_is_refused(place: Place, session: Session, open_store: OpenStore) -> None:
+    outer, inner = place, replace(place, chroot=f"{place.chroot}/a/b")
+    open_store(inner).acquire_epoch()
+    with pytest.raises(StoreError, match=rf"{inner.chroot}, where other arbiters keep their leases, lies inside it"):
+        open_store(outer)
+    assert session.exists("/epoch") is None
+    beneath = replace(place, chroot=f"{inner.chroot}/c/d")
+    with pytest.raises(StoreError, match=rf"lies inside {inner.chroot}, where other arbiters keep their leases"):
+        open_store(beneath)
+    assert session.exists("/a/b/c/d/epoch") is None
+    open_store(replace(place, chroot=f"{place.chroot}/a/c")).acquire_epoch()
+    assert open_store(inner).epoch() == 1, "what is there already stays usable"
+
+
+def test_the_names_that_no_path_may_have_are_those_of_the_nodes(place: Place, session: Session, open_store: OpenStore) -> None:
+    open_store(place).acquire_epoch()
+    made = session.children("/")
+    assert [name for name in made if name not in RESERVED and not name.startswith(RESERVED_START)] == []
 
 
 def test_nobody_there_is_told_in_time(open_store: OpenStore) -> None:

@@ -18,6 +18,9 @@ TEXT_LENGTH_MAX: Final = 4_096  # of one value; no path or name that works is lo
 SHOWN_LENGTH_MAX: Final = 80
 HOSTS_MAX: Final = 16  # servers of one ZooKeeper, arbiters of one cluster
 
+RESERVED: Final = frozenset({"election", "epoch", "serves"})  # what arbiters make below their path; see zookeeper/store.py
+RESERVED_START: Final = "book-"
+
 _UNITS_MS: Final[dict[str, int]] = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"\s*([0-9.eE+-]+)\s*([a-z]*)\s*")
 _CHROOT: Final = re.compile(r"(/[A-Za-z0-9._-]+)+")
@@ -227,6 +230,9 @@ def _zookeeper(value: object, text: str, origin: Origin) -> StoreAddress:
         raise ValueProblem(f"{shown(value)} does not name a path of the arbiters' own, {letters}; {advice}")
     if chroot.split("/")[0] == "zookeeper":
         raise ValueProblem(f"{shown(value)}: /zookeeper is ZooKeeper's own; {advice}")
+    taken = [name for name in chroot.split("/") if name in RESERVED or name.startswith(RESERVED_START)]
+    if taken:
+        raise ValueProblem(f"{shown(value)}: arbiters call nodes of their own {shown(taken[0])}; name the path otherwise")
     return StoreAddress("zookeeper", hosts=",".join(named), chroot=f"/{chroot}")
 
 

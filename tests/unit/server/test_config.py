@@ -169,6 +169,11 @@ def test_paths_in_a_file_start_at_the_file_and_others_at_the_working_folder(
         ('store = "zookeeper:zk1:2181/a b"', "names of letters, digits, `.`, `_` and `-`"),
         ('store = "zookeeper:zk1:2181/a/../b"', "does not name a path of the arbiters' own"),
         ('store = "zookeeper:zk1:2181/zookeeper/a"', "/zookeeper is ZooKeeper's own"),
+        (
+            'store = "zookeeper:zk1:2181/themis/election"',
+            "arbiters call nodes of their own 'election'; name the path otherwise",
+        ),
+        ('store = "zookeeper:zk1:2181/themis/book-1/a"', "arbiters call nodes of their own 'book-1'"),
         ('store = "zookeeper:zk1:2181,zk1:2181/a"', "names a server twice"),
         ('store = "zookeeper:zk1/themis"', "'zk1' is not HOST:PORT"),
         ('[zookeeper]\nsession = "10 ms"', "zookeeper.session: 10 ms is not from 1 s to 5 min"),

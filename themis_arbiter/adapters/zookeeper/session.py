@@ -225,6 +225,10 @@ class Session:
         """The node's stat, None where it is not there. Errors: Refused, Unsure."""
         return self.answer(self._client.exists_async(self.at(path), watch))
 
+    def exists_at(self, whole_path: str) -> bool:
+        """Whether there is a node outside of the namespace. Errors: Refused, Unsure."""
+        return self.answer(self._client.exists_async(whole_path, None)) is not None
+
     def children(self, path: str) -> list[str]:
         """Names below a node, sorted. Errors: Refused, Unsure."""
         return sorted(self.answer(self._client.get_children_async(self.at(path))))

@@ -23,6 +23,7 @@ from typing import Any, Final
 
 from kazoo.exceptions import BadVersionError, NodeExistsError, NoNodeError
 
+from themis_arbiter.adapters.zookeeper.premises import OccupiedError, look_around
 from themis_arbiter.adapters.zookeeper.segments import (
     FORMAT,
     READABLE_BY,
@@ -186,6 +187,7 @@ class ZooKeeperStore:
         """Make the namespace where it is missing, and see that it is ours to read and to write."""
         session.ensure("/")
         if session.exists(EPOCH) is None:
+            look_around(session)
             fresh = Reign(0, uuid.uuid4().hex, {}, 0)
             try:
                 session.create(EPOCH, fresh.encode())
@@ -366,6 +368,8 @@ class ZooKeeperStore:
             if session is None:
                 raise StoreError("the store is closed")
             yield session
+        except OccupiedError as err:
+            raise StoreError(str(err)) from err
         except (ZooKeeperError, FormatError) as err:
             raise StoreError(f"{self._place}: {err}") from err
         finally:
