@@ -20,8 +20,8 @@ TOKEN: Final = "a-token-that-is-long-enough-0123456789"
 class FakePlugin:
     """One activation of the plugin; entities are plain JSON objects. Any thread may call it."""
 
-    def __init__(self, start_id: str = "start-1", protocol: int = 1) -> None:
-        self.start_id, self.protocol = start_id, protocol
+    def __init__(self, start_id: str = "start-1", protocol: int = 1, cluster_id: str = "") -> None:
+        self.start_id, self.protocol, self.cluster_id = start_id, protocol, cluster_id
         self.updates: list[dict[str, Any]] = []  # accepted ones with content
         self.signs_of_life = 0
         self.diagnostics_seen: list[dict[str, Any]] = []
@@ -46,6 +46,7 @@ class FakePlugin:
 
     def hello(self) -> bytes:
         hello = {"protocol": self.protocol, "start_id": self.start_id, "rm_now_ms": self.rm_now_ms, "later": [1]}
+        hello |= {"cluster_id": self.cluster_id} if self.cluster_id else {}
         return json.dumps(hello).encode()
 
     def snapshot(self) -> bytes:

@@ -1,7 +1,7 @@
 """The gRPC services on a real loopback port, with a fake engine and fake views behind them."""
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -113,11 +113,11 @@ class Serving:
 
 
 @contextmanager
-def serve(*, is_rm_inside: bool = False) -> Iterator[Serving]:
-    """A server for as long as the block lasts."""
+def serve(*, is_rm_inside: bool = False, may_serve: Callable[[str], str] | None = None) -> Iterator[Serving]:
+    """A server for as long as the block lasts; `may_serve` says why it takes no bridge of a cluster."""
     clock, world = SystemClock(), World(((lease(), False), (lease("l2", app_id="b/y", state=LeaseState.WAITING), True)))
     engine, views = FakeEngine(clock), world.views()
-    cluster = ClusterService(engine, clock, heartbeat_s=HEARTBEAT_S, hello_s=0.5, outgoing_max=8)
+    cluster = ClusterService(engine, clock, heartbeat_s=HEARTBEAT_S, hello_s=0.5, outgoing_max=8, serve=may_serve)
     about = About(version="1.2", http_address="127.0.0.1:80", grpc_address=lambda: "127.0.0.1:81")
     audit = AuditTrail(logging.getLogger("tests.audit"))
     admin = AdminService(

@@ -17,7 +17,7 @@ from themis_arbiter.obs.logs import AUDIT, configure_logging, log_event
 from themis_arbiter.ports import EPOCH_SET_MAX, StoreError
 from themis_arbiter.server.config import ServerConfig
 from themis_arbiter.server.documents import dumps
-from themis_arbiter.server.moving import JUMP_MAX, export_state, import_state, raise_epoch
+from themis_arbiter.server.moving import JUMP_MAX, export_state, import_state, raise_epoch, reset_cluster
 from themis_arbiter.server.values import Origin, StoreAddress, ValueProblem, store
 
 LEVEL: Final = (
@@ -73,6 +73,32 @@ def reset_epoch(
     _tell(text, {"store": path, "epoch_before": before, "epoch": after}, as_json=as_json)
 
 
+@click.command("reset-cluster", short_help="Let a path in ZooKeeper be another YARN cluster's.")
+@YES_OPTION
+@_on_a_store
+def reset_cluster_command(config_file: Path | None, store_text: str | None, is_sure: bool, as_json: bool) -> None:
+    """Forget which YARN cluster a path in ZooKeeper serves: the next bridge that a leader there takes says its own.
+
+    For a cluster whose yarn.resourcemanager.cluster-id has changed, or one that takes over another's path: leases there that
+    its ResourceManager does not know end after `recovery_grace`.
+    """
+    address, config = _store_address("reset-cluster", config_file, store_text)
+    if address.kind != "zookeeper":
+        raise WrongUse(
+            f"{visible(str(address))}: only stores in ZooKeeper are a cluster's; on any other nothing has to be done"
+        )
+    confirm(f"forget which YARN cluster {address} serves", is_sure=is_sure)
+    configure_logging(level=LEVEL)
+    try:
+        before = reset_cluster(address, config.zookeeper)
+    except StoreError as error:
+        _audit_line("reset-cluster", str(address), is_done=False, text=str(error))
+        raise NotSo(visible(str(error))) from error
+    text = f"{address} served {before or 'no cluster that has an id'}; it is whose bridge comes next"
+    _audit_line("reset-cluster", str(address), is_done=True, text=text)
+    _tell(text, {"store": str(address), "cluster_before": before or None}, as_json=as_json)
+
+
 @click.command("export-state", short_help="Take what a store holds into a file.")
 @_FILE
 @_on_a_store
@@ -120,7 +146,7 @@ def import_command(file: Path, config_file: Path | None, store_text: str | None,
     _tell(text, {**fields, "epoch": moved.epoch}, as_json=as_json)
 
 
-VERBS: Final[tuple[click.Command, ...]] = (reset_epoch, export_command, import_command)
+VERBS: Final[tuple[click.Command, ...]] = (reset_epoch, reset_cluster_command, export_command, import_command)
 
 
 def _tell(text: str, fields: dict[str, Any], *, as_json: bool) -> None:

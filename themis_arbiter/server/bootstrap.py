@@ -115,13 +115,13 @@ class Server:
         self._posts: queue.SimpleQueue[_Ending | _Elected | _Over] = queue.SimpleQueue()
         self._failed = ""
         self._term: Term | None = None
-        why_not = candidacy.why_not if candidacy else None
+        why_not, serve = (candidacy.why_not, candidacy.serve) if candidacy else (None, None)
         empty = candidacy.standing_by if candidacy else lambda: EngineError("the engine has not started yet")
         self._seat = Seat(empty, why_not)
         self.metrics: Final = MetricsObserver(self._snapshot)
         self.registry: Final[CollectorRegistry] = new_registry(self.metrics)
         # Where the ResourceManager is in this process a bridge would be a second one.
-        self._cluster = ClusterService(self._seat, clock, why_not=why_not) if rm is None else None
+        self._cluster = ClusterService(self._seat, clock, why_not=why_not, serve=serve) if rm is None else None
         self._rm: ResourceManager = rm if rm is not None else self._cluster  # type: ignore[assignment]
         self._audit = AuditTrail(logging.getLogger(AUDIT))
         self._admin = make_admin(

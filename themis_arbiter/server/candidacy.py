@@ -1,13 +1,16 @@
 """An arbiter among several: stands for election in ZooKeeper, opens the store of the term it won, and knows who leads else."""
 
+import logging
 import os
 import socket
 from collections.abc import Callable
 from typing import Final
 
 from themis_arbiter.adapters.zookeeper.elector import ZooKeeperElector
+from themis_arbiter.adapters.zookeeper.premises import CLUSTER_LENGTH_MAX, cluster_of, keep_for, why_another
 from themis_arbiter.adapters.zookeeper.reading import BookReader, Stored
-from themis_arbiter.adapters.zookeeper.session import Place, explained
+from themis_arbiter.adapters.zookeeper.segments import FormatError
+from themis_arbiter.adapters.zookeeper.session import Place, Session, ZooKeeperError, explained
 from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
 from themis_arbiter.core.types import Millis
 from themis_arbiter.engine.loop import NotLeading
@@ -17,6 +20,7 @@ from themis_arbiter.server.values import Address, StoreAddress
 
 PROBLEM_LENGTH_MAX: Final = 300  # of an error's text, to whoever asks
 STEP_DOWN_REST_MS: Final[Millis] = 5_000  # that an arbiter which stepped down leaves to the others
+OTHERS_REST_MS: Final[Millis] = 10_000  # that one leaves to them which may not lead, because the place is another cluster's
 EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - what an address may say, nothing is bound here
 
 
@@ -36,6 +40,9 @@ def callable_from_elsewhere(address: Address) -> str:
     return str(Address(socket.gethostname(), address.port) if address.host in EVERYWHERE else address)
 
 
+_log = logging.getLogger(__name__)
+
+
 class Candidacy:
     """Made before the ports are bound; `start` needs to know them."""
 
@@ -45,6 +52,9 @@ class Candidacy:
         self._elector: ZooKeeperElector | None = None
         self._reader: BookReader | None = None
         self._failed_term = ""
+        self._cluster = ""  # YARN's id of the cluster whose bridge this arbiter took last, or, before that, heard last
+        self._served = ""  # the one that the place serves, as read when the term began or a bridge came
+        self._foreign = ""  # why this arbiter may not lead there
 
     def start(
         self,
@@ -70,7 +80,15 @@ class Candidacy:
             self._elector.stop()
 
     def open_store(self, candidate: str) -> LeaseStore:
-        """The store for a term that rests on the node `candidate`. Errors: StoreError."""
+        """The store for a term that rests on the node `candidate`. Errors: StoreError, also where it is another cluster's."""
+        assert self._elector is not None, "whoever was elected has an elector"
+        try:
+            self._compare(self._elector.session, cluster_of(self._elector.session))
+        except (ZooKeeperError, FormatError) as err:
+            raise StoreError(f"{self._place}: {err}") from err
+        if self._foreign:
+            self._elector.resign(OTHERS_REST_MS)
+            raise StoreError(self._foreign)
         return ZooKeeperStore(self._place, leader=self._card, candidate=lambda: candidate)
 
     def stored(self) -> Stored:
@@ -83,6 +101,35 @@ class Candidacy:
         """Nothing of the term runs any more, or it could not begin."""
         if self._elector is not None:
             self._elector.term_ended()
+
+    def serve(self, cluster: str) -> str:
+        """Why a bridge is not taken that says YARN's id of its cluster, "": because of that it need not be refused.
+
+        The first one that a leader takes says whose the place is from then on. Who leads for another cluster stands down.
+        """
+        elector, cluster = self._elector, cluster[:CLUSTER_LENGTH_MAX]
+        if elector is None or not cluster or cluster == self._cluster == self._served:
+            return ""
+        is_leading = not elector.why_not()
+        if not is_leading and not elector.is_connected:  # it takes no bridge, and says why not
+            return ""
+        try:
+            served = keep_for(elector.session, cluster) if is_leading else cluster_of(elector.session)
+        except (ZooKeeperError, FormatError) as err:
+            return f"whose {self._place} is cannot be read: {err}"
+        if self._cluster and served == self._cluster != cluster:  # a bridge that has come to the wrong arbiter
+            return why_another(elector.session, served, cluster)
+        self._cluster = cluster
+        self._compare(elector.session, served)
+        if self._foreign and is_leading:
+            elector.resign(OTHERS_REST_MS)
+        return self._foreign
+
+    def _compare(self, session: Session, served: str) -> None:
+        before, self._served = self._foreign, served
+        self._foreign = why_another(session, served, self._cluster)
+        if self._foreign and self._foreign != before:
+            _log.error("this arbiter may not lead: %s", self._foreign)
 
     def note_begin(self, problem: str = "") -> None:
         """Whether the term that was won could begin: "" where it did, else what was in its way."""
@@ -115,6 +162,8 @@ class Candidacy:
             text += f"; ZooKeeper answers it {explained(elector.problem)}"
         if elector is not None and elector.unreadable:
             text += f"; {elector.unreadable}"
-        if self._failed_term:
+        if self._foreign:
+            text += f"; this arbiter may not: {self._foreign}"
+        elif self._failed_term:
             text += f"; when it was elected last its term could not begin: {self._failed_term[:PROBLEM_LENGTH_MAX]}"
         return NotLeading(f"this arbiter stands by: {text}", leader=leader, epoch=epoch)

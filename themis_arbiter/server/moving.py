@@ -9,7 +9,9 @@ from typing import Final
 from themis_arbiter.adapters.sqlite_store import SqliteStore
 from themis_arbiter.adapters.state_file import StateFileError, as_batch, read_state, write_state
 from themis_arbiter.adapters.zookeeper.elector import candidates
+from themis_arbiter.adapters.zookeeper.premises import forget_cluster
 from themis_arbiter.adapters.zookeeper.reading import BookReader
+from themis_arbiter.adapters.zookeeper.segments import FormatError
 from themis_arbiter.adapters.zookeeper.session import Place, Session, ZooKeeperError
 from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore, reader
 from themis_arbiter.core.lease import LeaseState
@@ -60,6 +62,20 @@ def raise_epoch(
             text = f"the epoch is {before}, and {to} is more than {JUMP_MAX:,} above it: it can never be lowered again"
             raise StoreError(f"{address}: {text}; if that is meant, add --far")
         return store.raise_epoch(to)
+
+
+def reset_cluster(address: StoreAddress, zookeeper: ZooKeeperConfig) -> str:
+    """Let the place in ZooKeeper be whose bridge attaches to a leader next; returns whose it was, "": nobody's.
+
+    Errors: StoreError, also where nobody ever led there.
+    """
+    place = place_of(address, zookeeper)
+    with _connected(place) as session:
+        _look_for_epoch(session)
+        try:
+            return forget_cluster(session)
+        except FormatError as err:
+            raise StoreError(f"{place}: {err}") from err
 
 
 def import_state(address: StoreAddress, zookeeper: ZooKeeperConfig, path: Path) -> Moved:

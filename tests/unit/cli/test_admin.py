@@ -184,6 +184,7 @@ def test_audit_lists_what_was_asked_and_what_came_of_it(cli: Cli) -> None:
         (["reset-epoch", "--yes"], "name the store"),
         (["reset-epoch", "--store", "memory:", "--yes"], "a store in memory does not outlive its arbiter"),
         (["reset-epoch", "--store", "sqlite:/nonexistent/x.db", "--yes"], "there is no store"),
+        (["reset-cluster", "--store", f"sqlite:{__file__}", "--yes"], "only stores in ZooKeeper are a cluster's"),
         (["reset-epoch", "--store", "leases.db", "--yes"], "--store: 'leases.db' is not a store"),
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any, TypedDict
 import grpc
 import pytest
 
-from tests.support.serving import Serving, lease
+from tests.support.serving import Serving, lease, serve
 from themis_arbiter.core.effects import GrantGpus, RequestDrain, SyncLeases, WithdrawLeases
 from themis_arbiter.core.events import Event, RmAttached, RmDetached, RmReported, UpdateRefused
 from themis_arbiter.engine.loop import EngineStopped, QueueFull
@@ -81,6 +81,20 @@ def test_the_stream_is_attached_reported_and_detached(serving: Serving, bridge: 
     serving.engine.wait_for(RmDetached)
     assert (was_attached, serving.cluster.is_attached) == (True, False)
     assert [type(e) for e in serving.engine.events] == [RmAttached, RmReported, RmDetached]
+
+
+def test_a_bridge_of_another_cluster_is_refused_and_the_engine_hears_nothing_of_it() -> None:
+    with (
+        serve(may_serve=lambda cluster: f"not {cluster}'s" if cluster != "one" else "") as serving,
+        serving.channel() as channel,
+    ):
+        for cluster, code in (("two", grpc.StatusCode.FAILED_PRECONDITION), ("one", grpc.StatusCode.OK)):
+            end = BridgeEnd(channel, start_id="")
+            end.send(hello=pb.Hello(protocol=1, start_id=f"start-{cluster}", cluster_id=cluster))
+            end.half_close()
+            assert end.end() == (code, "not two's" if cluster == "two" else "")
+        serving.engine.wait_for(RmDetached)
+        assert [e.start_id for e in serving.engine.events if isinstance(e, RmAttached | RmDetached)] == ["start-one"] * 2
 
 
 def test_effects_go_out_in_order_with_the_cores_numbers(serving: Serving, bridge: BridgeEnd) -> None:

@@ -106,7 +106,8 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
     """Serves bridges, and is the `ResourceManager` that the driver talks to.
 
     `heartbeat_s` is how long a stream may be silent; `outgoing_max` bounds the effects that wait for a bridge. `why_not`
-    is asked before each message: it says why this arbiter may not act any more, and what waits is then dropped.
+    is asked before each message: it says why this arbiter may not act any more, and what waits is then dropped. `serve` is
+    told YARN's id of a new bridge's cluster ("": it has none) and says why that one may not attach here.
     """
 
     def __init__(
@@ -118,8 +119,9 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         hello_s: float = HELLO_S,
         outgoing_max: int = OUTGOING_MAX,
         why_not: Callable[[], str] | None = None,
+        serve: Callable[[str], str] | None = None,
     ) -> None:
-        self._why_not = why_not
+        self._why_not, self._serve = why_not, serve
         self._engine, self._clock = engine, clock
         self._heartbeat_s, self._hello_s, self._outgoing_max = heartbeat_s, hello_s, outgoing_max
         self.faults: Final = Faults(_log, clock)
@@ -292,6 +294,8 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             raise _EndError(grpc.StatusCode.INVALID_ARGUMENT, f"start_id {quoted(hello.start_id)}: {why}")
         if self._is_closed:
             raise _EndError(grpc.StatusCode.UNAVAILABLE, "the arbiter is stopping")
+        if self._serve is not None and (why := self._serve(hello.cluster_id)):
+            raise _EndError(grpc.StatusCode.FAILED_PRECONDITION, why)
         self._engine.call(lambda _: None)  # a standby takes no bridge
         if self._current is not None:
             self._current.end(grpc.StatusCode.ABORTED, "another bridge has attached")
