@@ -227,6 +227,29 @@ def test_a_standby_shows_what_is_stored_and_says_that_it_does_not_lead(place: Pl
     eventually(lambda: [x["lease_id"] for x in standby.document("leases")["leases"]] == kept[1:], 5.0, "it shows what is new")
 
 
+def test_arbiters_with_other_settings_say_so_and_serve_all_the_same(place: Place, arbiters: Arbiters) -> None:
+    put_leases(place, 1)
+    arbiters.start("a")
+    leader = arbiters.wait_leader()
+    arbiters.start("b", policy="fifo", lease="20 min")
+    arbiters.start("c")
+    other, alike = arbiters.all[1:]
+    says = [f"lease is 20 min here, 5 min at {leader.grpc_address}", f"policy is fifo here, themis at {leader.grpc_address}"]
+    eventually(lambda: other.status().get("differences") == says, FAILOVER_S, "it says in what it is not like the leader")
+    assert all(one in json.loads(other.get("/readyz")[1])["reason"] for one in says)
+    eventually(lambda: alike.status().get("leader_address") == leader.grpc_address, FAILOVER_S, "it knows who leads")
+    assert alike.status()["differences"] == leader.status()["differences"] == []
+    time.sleep(SESSION_S)  # several lists
+    assert (
+        other.log.read_text(encoding="utf-8").count("this arbiter would decide otherwise than the one that took epoch 2") == 1
+    )
+    assert "would decide otherwise" not in alike.log.read_text(encoding="utf-8")
+    for one in (leader, alike):  # nothing unsafe in it: it leads when it is its turn, and the others say so then
+        one.signal(signal.SIGKILL)
+    assert arbiters.wait_leader(but=leader, within_s=2 * FAILOVER_S) is other
+    assert other.status()["differences"] == []
+
+
 def test_a_wall_clock_that_jumps_moves_no_lease_end_and_costs_no_lead(place: Place, arbiters: Arbiters, tmp_path: Path) -> None:
     put_leases(place, 3)
     off_by = tmp_path / "off-by"

@@ -20,6 +20,7 @@ from prometheus_client import CollectorRegistry
 
 from themis_arbiter import __version__
 from themis_arbiter.adapters.clock import SystemClock
+from themis_arbiter.adapters.grpc.admin import About
 from themis_arbiter.adapters.grpc.agent import AgentService
 from themis_arbiter.adapters.grpc.audit import AuditTrail
 from themis_arbiter.adapters.grpc.cluster import ClusterService
@@ -39,6 +40,7 @@ from themis_arbiter.obs.metrics import MetricsObserver, new_registry, scrape_tex
 from themis_arbiter.obs.snapshot import Snapshot, SnapshotUnavailableError
 from themis_arbiter.obs.store_log import StoreLog
 from themis_arbiter.ports import Clock, Journal, LeaseStore, ResourceManager, StoreError
+from themis_arbiter.server.alike import told
 from themis_arbiter.server.candidacy import Candidacy, callable_from_elsewhere, place_of
 from themis_arbiter.server.config import ServerConfig
 from themis_arbiter.server.documents import dumps
@@ -124,16 +126,15 @@ class Server:
         self._cluster = ClusterService(self._seat, clock, why_not=why_not, serve=serve) if rm is None else None
         self._rm: ResourceManager = rm if rm is not None else self._cluster  # type: ignore[assignment]
         self._audit = AuditTrail(logging.getLogger(AUDIT))
-        self._admin = make_admin(
-            self._seat,
-            clock,
-            config,
-            http.address,
-            self._audit,
+        about = About(
+            version=__version__,
+            http_address=str(http.address),
             grpc_address=lambda: callable_from_elsewhere(self.grpc_address),
-            notes=self._cluster.notes if self._cluster else no_notes,
             step_down=candidacy.step_down if candidacy else None,
+            differences=candidacy.differences if candidacy else None,
         )
+        notes = self._cluster.notes if self._cluster else no_notes
+        self._admin = make_admin(self._seat, clock, config, self._audit, about, notes=notes)
         agent = AgentService(self._seat, VIEWS, clock)
         self._grpc = GrpcServer(str(config.grpc_address), cluster=self._cluster, admin=self._admin, agent=agent)
         self.grpc_address = config.grpc_address
@@ -337,7 +338,7 @@ def build(config: ServerConfig, *, clock: Clock | None = None, rm: ResourceManag
     except HttpPortError as error:
         raise StartError(str(error)) from error
     if config.store.kind == ZOOKEEPER:
-        candidacy = Candidacy(place_of(config.store, config.zookeeper))
+        candidacy = Candidacy(place_of(config.store, config.zookeeper), told(config))
         return Server(config, clock=clock, http=http, candidacy=candidacy, rm=rm)
     try:
         store = open_store(config.store)

@@ -3,7 +3,7 @@
 import logging
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from themis_arbiter.adapters.zookeeper.elector import ZooKeeperElector
@@ -11,10 +11,11 @@ from themis_arbiter.adapters.zookeeper.premises import CLUSTER_LENGTH_MAX, clust
 from themis_arbiter.adapters.zookeeper.reading import BookReader, Stored
 from themis_arbiter.adapters.zookeeper.segments import FormatError
 from themis_arbiter.adapters.zookeeper.session import Place, Session, ZooKeeperError, explained
-from themis_arbiter.adapters.zookeeper.store import ZooKeeperStore
+from themis_arbiter.adapters.zookeeper.store import Reign, ZooKeeperStore
 from themis_arbiter.core.types import Millis
 from themis_arbiter.engine.loop import NotLeading
 from themis_arbiter.ports import LeaseStore, StoreError
+from themis_arbiter.server.alike import differences
 from themis_arbiter.server.config import ZooKeeperConfig
 from themis_arbiter.server.values import Address, StoreAddress
 
@@ -46,9 +47,11 @@ _log = logging.getLogger(__name__)
 class Candidacy:
     """Made before the ports are bound; `start` needs to know them."""
 
-    def __init__(self, place: Place) -> None:
-        self._place = place
+    def __init__(self, place: Place, told: Mapping[str, str] | None = None) -> None:
+        """`told` is what others may know of how this arbiter decides (see alike.py)."""
+        self._place, self._told = place, dict(told or {})
         self._card: dict[str, str] = {}
+        self._unlike: tuple[str, ...] = ()  # as logged last
         self._elector: ZooKeeperElector | None = None
         self._reader: BookReader | None = None
         self._failed_term = ""
@@ -69,8 +72,11 @@ class Candidacy:
             "name": f"{socket.gethostname()}:{os.getpid()}",
             "grpc": callable_from_elsewhere(grpc_address),
             "http": callable_from_elsewhere(http_address),
+            **self._told,
         }
-        self._elector = ZooKeeperElector(self._place, self._card, on_lead=on_lead, on_stand_down=on_stand_down)
+        self._elector = ZooKeeperElector(
+            self._place, self._card, on_lead=on_lead, on_stand_down=on_stand_down, on_reign=self._compare_with
+        )
         self._reader = BookReader(self._elector.session)
         self._elector.start()
 
@@ -131,6 +137,25 @@ class Candidacy:
         if self._foreign and self._foreign != before:
             _log.error("this arbiter may not lead: %s", self._foreign)
 
+    def differences(self) -> tuple[str, ...]:
+        """In what version and settings this arbiter is not like the one that leads, or led last."""
+        reign = self._elector.reign() if self._elector is not None else None
+        return self._unlike_in(reign) if reign is not None else ()
+
+    def _unlike_in(self, reign: Reign) -> tuple[str, ...]:
+        if not self._told or reign.leader == self._card:
+            return ()
+        return differences(self._told, reign.leader, reign.leader.get("grpc", "the leader"))
+
+    def _compare_with(self, reign: Reign) -> None:
+        """On kazoo's thread: another leads, or has led."""
+        unlike = self._unlike_in(reign)
+        if unlike and unlike != self._unlike:
+            _log.warning(
+                "this arbiter would decide otherwise than the one that took epoch %d: %s", reign.epoch, "; ".join(unlike)
+            )
+        self._unlike = unlike
+
     def note_begin(self, problem: str = "") -> None:
         """Whether the term that was won could begin: "" where it did, else what was in its way."""
         self._failed_term = problem
@@ -162,6 +187,9 @@ class Candidacy:
             text += f"; ZooKeeper answers it {explained(elector.problem)}"
         if elector is not None and elector.unreadable:
             text += f"; {elector.unreadable}"
+        unlike = self.differences()
+        if unlike:
+            text += f"; this arbiter is not like it: {', '.join(unlike)[:PROBLEM_LENGTH_MAX]}"
         if self._foreign:
             text += f"; this arbiter may not: {self._foreign}"
         elif self._failed_term:

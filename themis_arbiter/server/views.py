@@ -4,7 +4,6 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from themis_arbiter import __version__
 from themis_arbiter.adapters.grpc.admin import About, AdminService
 from themis_arbiter.adapters.grpc.audit import AuditTrail
 from themis_arbiter.adapters.grpc.seams import Engine, Views
@@ -15,7 +14,6 @@ from themis_arbiter.core.views import AppView, NodeState
 from themis_arbiter.obs.snapshot import Snapshot
 from themis_arbiter.ports import Clock
 from themis_arbiter.server.config import ServerConfig
-from themis_arbiter.server.values import Address
 
 
 def _apps(arbiter: Arbiter, now_ms: Millis, include_ended: bool) -> tuple[AppView, ...]:
@@ -48,15 +46,12 @@ def make_admin(
     engine: Engine[Arbiter],
     clock: Clock,
     config: ServerConfig,
-    http_address: Address,
     audit: AuditTrail,
+    about: About,
     *,
-    grpc_address: Callable[[], str],
     notes: Callable[[AppId], tuple[str, ...]] = no_notes,
-    step_down: Callable[[], str] | None = None,
 ) -> AdminService:
     """The admin service of an arbiter; `audit` has to be among its driver's observers."""
-    about = About(version=__version__, http_address=str(http_address), grpc_address=grpc_address, step_down=step_down)
     return AdminService(engine, VIEWS, clock, config.settings, about, notes=notes, audit=audit)
 
 

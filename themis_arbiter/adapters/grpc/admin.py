@@ -47,6 +47,7 @@ class About:
     http_address: str = ""
     grpc_address: Callable[[], str]
     step_down: Callable[[], str] | None = None  # None: there is no other
+    differences: Callable[[], tuple[str, ...]] | None = None  # in what a standby is not like the leader; likewise
 
 
 class AdminService(admin_pb2_grpc.AdminServiceServicer):
@@ -124,6 +125,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
             status = self._engine.call(lambda arbiter: self._views.status(arbiter, now_ms))
         except NotLeading as standby:
             reply.epoch, reply.leader_address, reply.standing_by = standby.epoch, standby.leader, str(standby)
+            reply.differences.extend(self._about.differences() if self._about.differences is not None else ())
             return reply
         except EngineError as err:
             refuse(context, err)

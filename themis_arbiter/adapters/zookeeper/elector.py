@@ -74,6 +74,7 @@ class ZooKeeperElector:
 
     `on_lead(candidate)` and `on_stand_down(reason)` are called on the elector's thread and must return at once: the first
     begins a term that rests on the node `candidate`, the second ends it. However it ends, `term_ended` has to follow.
+    `on_reign` is called on kazoo's thread when another epoch has been taken, or is first seen.
     """
 
     def __init__(
@@ -83,12 +84,13 @@ class ZooKeeperElector:
         *,
         on_lead: Callable[[str], None],
         on_stand_down: Callable[[str], None],
+        on_reign: Callable[[Reign], None] | None = None,
         clock: Callable[[], Millis] = boot_ms,
         connect: Callable[..., Session] = Session,
     ) -> None:
         self._card, self._clock = json.dumps(card, sort_keys=True).encode(), clock
         self._hosts: Final = place.hosts
-        self._on_lead, self._on_stand_down = on_lead, on_stand_down
+        self._on_lead, self._on_stand_down, self._tell_reign = on_lead, on_stand_down, on_reign
         self._election = Election()
         self._inputs: queue.Queue[Input | None] = queue.Queue(INPUTS_MAX)
         self._until_ms: Millis = 0
@@ -281,6 +283,7 @@ class ZooKeeperElector:
         if isinstance(result, Exception):
             return
         data, stat = result
+        before = self._reign
         try:
             self._reign, problem = decode_reign(bytes(data), int(stat.version)), ""
         except FormatError as error:
@@ -288,6 +291,8 @@ class ZooKeeperElector:
         if problem and problem != self._unreadable:  # once: it is read several times a second
             _log.warning("%s", problem)
         self._unreadable = problem
+        if self._tell_reign is not None and self._reign is not None and self._reign != before:
+            self._tell_reign(self._reign)
 
     def _put(self, happened: Input | None) -> None:
         try:

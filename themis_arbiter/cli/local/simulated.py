@@ -9,7 +9,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
+from themis_arbiter import __version__
 from themis_arbiter.adapters.clock import SystemClock
+from themis_arbiter.adapters.grpc.admin import About
 from themis_arbiter.adapters.grpc.agent import AgentService
 from themis_arbiter.adapters.grpc.audit import AuditTrail
 from themis_arbiter.adapters.grpc.server import GrpcServer
@@ -87,7 +89,8 @@ class SimulatedStage:
         self._loop = EngineLoop(driver, self._clock, timers, on_failure=lambda err: self._fail(f"the engine failed: {err}"))
         http = HttpPort(config.http_address)
         self._stack.callback(http.stop)
-        admin = make_admin(self._loop, self._clock, config, http.address, audit, grpc_address=lambda: self.grpc_address)
+        about = About(version=__version__, http_address=str(http.address), grpc_address=lambda: self.grpc_address)
+        admin = make_admin(self._loop, self._clock, config, audit, about)
         agent = AgentService(self._loop, VIEWS, self._clock)
         grpc = GrpcServer(str(config.grpc_address), cluster=None, admin=admin, agent=agent)  # the cluster is here
         self._stack.callback(grpc.stop)

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from themis_arbiter.gen.themis.v1 import types_pb2 as themis_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15themis/v1/admin.proto\x12\tthemis.v1\x1a\x15themis/v1/types.proto\"\\\n\nActRequest\x12\x0c\n\x04verb\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\x01\x12\r\n\x05\x61\x63tor\x18\x04 \x01(\t\x12\x12\n\nrequest_id\x18\x05 \x01(\t\")\n\x08\x41\x63tReply\x12\x0f\n\x07is_done\x18\x01 \x01(\x08\x12\x0c\n\x04text\x18\x02 \x01(\t\"!\n\x10ListAuditRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\"8\n\x0eListAuditReply\x12&\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x15.themis.v1.AuditEntry\"\x8a\x01\n\nAuditEntry\x12\r\n\x05\x61t_ms\x18\x01 \x01(\x03\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12\x0c\n\x04verb\x18\x04 \x01(\t\x12\x0e\n\x06target\x18\x05 \x01(\t\x12\r\n\x05value\x18\x06 \x01(\x01\x12\x0f\n\x07is_done\x18\x07 \x01(\x08\x12\x0c\n\x04text\x18\x08 \x01(\t\"\x0f\n\rStatusRequest\"\xa4\x02\n\x0bStatusReply\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12\x11\n\tis_leader\x18\x03 \x01(\x08\x12\r\n\x05\x65poch\x18\x04 \x01(\x03\x12\x1b\n\x13is_bridge_connected\x18\x05 \x01(\x08\x12\x0e\n\x06now_ms\x18\x06 \x01(\x03\x12\x10\n\x08lease_ms\x18\x07 \x01(\x03\x12\x11\n\tnotice_ms\x18\x08 \x01(\x03\x12\x14\n\x0crho_floor_ms\x18\t \x01(\x03\x12\x14\n\x0chttp_address\x18\n \x01(\t\x12\x11\n\tis_paused\x18\x0b \x01(\x08\x12\x14\n\x0cis_observing\x18\x0c \x01(\x08\x12\x16\n\x0eleader_address\x18\r \x01(\t\x12\x13\n\x0bstanding_by\x18\x0e \x01(\t\"(\n\x0fListAppsRequest\x12\x15\n\rinclude_ended\x18\x01 \x01(\x08\"A\n\rListAppsReply\x12 \n\x04\x61pps\x18\x01 \x03(\x0b\x32\x12.themis.v1.AppView\x12\x0e\n\x06now_ms\x18\x02 \x01(\x03\"\x82\x04\n\x07\x41ppView\x12\x0e\n\x06\x61pp_id\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x0b\n\x03rho\x18\x05 \x01(\x01\x12\x14\n\x0crho_forecast\x18\x06 \x01(\x01\x12\x12\n\narrival_ms\x18\x07 \x01(\x03\x12\x11\n\tfinish_ms\x18\x08 \x01(\x03\x12\x17\n\x0ft_independent_s\x18\t \x01(\x01\x12\x12\n\nwork_gpu_s\x18\n \x01(\x01\x12\x19\n\x11is_work_estimated\x18\x0b \x01(\x08\x12\x16\n\x0e\x61ttained_gpu_s\x18\x0c \x01(\x01\x12\x11\n\tgpus_held\x18\r \x01(\x05\x12\x13\n\x0bgpus_wanted\x18\x0e \x01(\x05\x12\x38\n\x0cgpus_by_node\x18\x0f \x03(\x0b\x32\".themis.v1.AppView.GpusByNodeEntry\x12\x16\n\x0eleases_granted\x18\x10 \x01(\x05\x12\x16\n\x0eleases_renewed\x18\x11 \x01(\x05\x12\x14\n\x0cleases_ended\x18\x12 \x01(\x05\x12 \n\x04jobs\x18\x13 \x03(\x0b\x32\x12.themis.v1.JobView\x12\x14\n\x0c\x66inal_status\x18\x14 \x01(\t\x1a\x31\n\x0fGpusByNodeEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"[\n\x07JobView\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04gang\x18\x02 \x01(\x05\x12\x10\n\x08max_gpus\x18\x03 \x01(\x05\x12\x11\n\tgpus_held\x18\x04 \x01(\x05\x12\r\n\x05state\x18\x05 \x01(\t\"#\n\x11ListLeasesRequest\x12\x0e\n\x06\x61pp_id\x18\x01 \x01(\t\"C\n\x0fListLeasesReply\x12 \n\x06leases\x18\x01 \x03(\x0b\x32\x10.themis.v1.Lease\x12\x0e\n\x06now_ms\x18\x02 \x01(\x03\"\"\n\x11ListRoundsRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\"(\n\x0fListRoundsReply\x12\x15\n\rdecision_json\x18\x01 \x03(\t\"\x12\n\x10ListNodesRequest\"4\n\x0eListNodesReply\x12\"\n\x05nodes\x18\x01 \x03(\x0b\x32\x13.themis.v1.NodeView\"\x9f\x01\n\x08NodeView\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04rack\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x12\n\ngpus_total\x18\x04 \x01(\x05\x12\x13\n\x0bgpus_leased\x18\x05 \x01(\x05\x12\x11\n\tgpus_free\x18\x06 \x01(\x05\x12\x11\n\tgpus_used\x18\x07 \x01(\x05\x12\x19\n\x11is_oversubscribed\x18\x08 \x01(\x08\" \n\x0e\x45xplainRequest\x12\x0e\n\x06\x61pp_id\x18\x01 \x01(\t\"-\n\x0c\x45xplainReply\x12\x0e\n\x06\x61pp_id\x18\x01 \x01(\t\x12\r\n\x05lines\x18\x02 \x03(\t2\x9b\x04\n\x0c\x41\x64minService\x12@\n\x08ListApps\x12\x1a.themis.v1.ListAppsRequest\x1a\x18.themis.v1.ListAppsReply\x12\x46\n\nListLeases\x12\x1c.themis.v1.ListLeasesRequest\x1a\x1a.themis.v1.ListLeasesReply\x12\x46\n\nListRounds\x12\x1c.themis.v1.ListRoundsRequest\x1a\x1a.themis.v1.ListRoundsReply\x12\x43\n\tListNodes\x12\x1b.themis.v1.ListNodesRequest\x1a\x19.themis.v1.ListNodesReply\x12=\n\x07\x45xplain\x12\x19.themis.v1.ExplainRequest\x1a\x17.themis.v1.ExplainReply\x12=\n\tGetStatus\x12\x18.themis.v1.StatusRequest\x1a\x16.themis.v1.StatusReply\x12\x31\n\x03\x41\x63t\x12\x15.themis.v1.ActRequest\x1a\x13.themis.v1.ActReply\x12\x43\n\tListAudit\x12\x1b.themis.v1.ListAuditRequest\x1a\x19.themis.v1.ListAuditReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15themis/v1/admin.proto\x12\tthemis.v1\x1a\x15themis/v1/types.proto\"\\\n\nActRequest\x12\x0c\n\x04verb\x18\x01 \x01(\t\x12\x0e\n\x06target\x18\x02 \x01(\t\x12\r\n\x05value\x18\x03 \x01(\x01\x12\r\n\x05\x61\x63tor\x18\x04 \x01(\t\x12\x12\n\nrequest_id\x18\x05 \x01(\t\")\n\x08\x41\x63tReply\x12\x0f\n\x07is_done\x18\x01 \x01(\x08\x12\x0c\n\x04text\x18\x02 \x01(\t\"!\n\x10ListAuditRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\"8\n\x0eListAuditReply\x12&\n\x07\x65ntries\x18\x01 \x03(\x0b\x32\x15.themis.v1.AuditEntry\"\x8a\x01\n\nAuditEntry\x12\r\n\x05\x61t_ms\x18\x01 \x01(\x03\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12\r\n\x05\x61\x63tor\x18\x03 \x01(\t\x12\x0c\n\x04verb\x18\x04 \x01(\t\x12\x0e\n\x06target\x18\x05 \x01(\t\x12\r\n\x05value\x18\x06 \x01(\x01\x12\x0f\n\x07is_done\x18\x07 \x01(\x08\x12\x0c\n\x04text\x18\x08 \x01(\t\"\x0f\n\rStatusRequest\"\xb9\x02\n\x0bStatusReply\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12\x11\n\tis_leader\x18\x03 \x01(\x08\x12\r\n\x05\x65poch\x18\x04 \x01(\x03\x12\x1b\n\x13is_bridge_connected\x18\x05 \x01(\x08\x12\x0e\n\x06now_ms\x18\x06 \x01(\x03\x12\x10\n\x08lease_ms\x18\x07 \x01(\x03\x12\x11\n\tnotice_ms\x18\x08 \x01(\x03\x12\x14\n\x0crho_floor_ms\x18\t \x01(\x03\x12\x14\n\x0chttp_address\x18\n \x01(\t\x12\x11\n\tis_paused\x18\x0b \x01(\x08\x12\x14\n\x0cis_observing\x18\x0c \x01(\x08\x12\x16\n\x0eleader_address\x18\r \x01(\t\x12\x13\n\x0bstanding_by\x18\x0e \x01(\t\x12\x13\n\x0b\x64ifferences\x18\x0f \x03(\t\"(\n\x0fListAppsRequest\x12\x15\n\rinclude_ended\x18\x01 \x01(\x08\"A\n\rListAppsReply\x12 \n\x04\x61pps\x18\x01 \x03(\x0b\x32\x12.themis.v1.AppView\x12\x0e\n\x06now_ms\x18\x02 \x01(\x03\"\x82\x04\n\x07\x41ppView\x12\x0e\n\x06\x61pp_id\x18\x01 \x01(\t\x12\x0c\n\x04user\x18\x02 \x01(\t\x12\r\n\x05queue\x18\x03 \x01(\t\x12\r\n\x05state\x18\x04 \x01(\t\x12\x0b\n\x03rho\x18\x05 \x01(\x01\x12\x14\n\x0crho_forecast\x18\x06 \x01(\x01\x12\x12\n\narrival_ms\x18\x07 \x01(\x03\x12\x11\n\tfinish_ms\x18\x08 \x01(\x03\x12\x17\n\x0ft_independent_s\x18\t \x01(\x01\x12\x12\n\nwork_gpu_s\x18\n \x01(\x01\x12\x19\n\x11is_work_estimated\x18\x0b \x01(\x08\x12\x16\n\x0e\x61ttained_gpu_s\x18\x0c \x01(\x01\x12\x11\n\tgpus_held\x18\r \x01(\x05\x12\x13\n\x0bgpus_wanted\x18\x0e \x01(\x05\x12\x38\n\x0cgpus_by_node\x18\x0f \x03(\x0b\x32\".themis.v1.AppView.GpusByNodeEntry\x12\x16\n\x0eleases_granted\x18\x10 \x01(\x05\x12\x16\n\x0eleases_renewed\x18\x11 \x01(\x05\x12\x14\n\x0cleases_ended\x18\x12 \x01(\x05\x12 \n\x04jobs\x18\x13 \x03(\x0b\x32\x12.themis.v1.JobView\x12\x14\n\x0c\x66inal_status\x18\x14 \x01(\t\x1a\x31\n\x0fGpusByNodeEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x05:\x02\x38\x01\"[\n\x07JobView\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0c\n\x04gang\x18\x02 \x01(\x05\x12\x10\n\x08max_gpus\x18\x03 \x01(\x05\x12\x11\n\tgpus_held\x18\x04 \x01(\x05\x12\r\n\x05state\x18\x05 \x01(\t\"#\n\x11ListLeasesRequest\x12\x0e\n\x06\x61pp_id\x18\x01 \x01(\t\"C\n\x0fListLeasesReply\x12 \n\x06leases\x18\x01 \x03(\x0b\x32\x10.themis.v1.Lease\x12\x0e\n\x06now_ms\x18\x02 \x01(\x03\"\"\n\x11ListRoundsRequest\x12\r\n\x05limit\x18\x01 \x01(\x05\"(\n\x0fListRoundsReply\x12\x15\n\rdecision_json\x18\x01 \x03(\t\"\x12\n\x10ListNodesRequest\"4\n\x0eListNodesReply\x12\"\n\x05nodes\x18\x01 \x03(\x0b\x32\x13.themis.v1.NodeView\"\x9f\x01\n\x08NodeView\x12\x0c\n\x04node\x18\x01 \x01(\t\x12\x0c\n\x04rack\x18\x02 \x01(\t\x12\r\n\x05state\x18\x03 \x01(\t\x12\x12\n\ngpus_total\x18\x04 \x01(\x05\x12\x13\n\x0bgpus_leased\x18\x05 \x01(\x05\x12\x11\n\tgpus_free\x18\x06 \x01(\x05\x12\x11\n\tgpus_used\x18\x07 \x01(\x05\x12\x19\n\x11is_oversubscribed\x18\x08 \x01(\x08\" \n\x0e\x45xplainRequest\x12\x0e\n\x06\x61pp_id\x18\x01 \x01(\t\"-\n\x0c\x45xplainReply\x12\x0e\n\x06\x61pp_id\x18\x01 \x01(\t\x12\r\n\x05lines\x18\x02 \x03(\t2\x9b\x04\n\x0c\x41\x64minService\x12@\n\x08ListApps\x12\x1a.themis.v1.ListAppsRequest\x1a\x18.themis.v1.ListAppsReply\x12\x46\n\nListLeases\x12\x1c.themis.v1.ListLeasesRequest\x1a\x1a.themis.v1.ListLeasesReply\x12\x46\n\nListRounds\x12\x1c.themis.v1.ListRoundsRequest\x1a\x1a.themis.v1.ListRoundsReply\x12\x43\n\tListNodes\x12\x1b.themis.v1.ListNodesRequest\x1a\x19.themis.v1.ListNodesReply\x12=\n\x07\x45xplain\x12\x19.themis.v1.ExplainRequest\x1a\x17.themis.v1.ExplainReply\x12=\n\tGetStatus\x12\x18.themis.v1.StatusRequest\x1a\x16.themis.v1.StatusReply\x12\x31\n\x03\x41\x63t\x12\x15.themis.v1.ActRequest\x1a\x13.themis.v1.ActReply\x12\x43\n\tListAudit\x12\x1b.themis.v1.ListAuditRequest\x1a\x19.themis.v1.ListAuditReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -47,35 +47,35 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATUSREQUEST']._serialized_start=430
   _globals['_STATUSREQUEST']._serialized_end=445
   _globals['_STATUSREPLY']._serialized_start=448
-  _globals['_STATUSREPLY']._serialized_end=740
-  _globals['_LISTAPPSREQUEST']._serialized_start=742
-  _globals['_LISTAPPSREQUEST']._serialized_end=782
-  _globals['_LISTAPPSREPLY']._serialized_start=784
-  _globals['_LISTAPPSREPLY']._serialized_end=849
-  _globals['_APPVIEW']._serialized_start=852
-  _globals['_APPVIEW']._serialized_end=1366
-  _globals['_APPVIEW_GPUSBYNODEENTRY']._serialized_start=1317
-  _globals['_APPVIEW_GPUSBYNODEENTRY']._serialized_end=1366
-  _globals['_JOBVIEW']._serialized_start=1368
-  _globals['_JOBVIEW']._serialized_end=1459
-  _globals['_LISTLEASESREQUEST']._serialized_start=1461
-  _globals['_LISTLEASESREQUEST']._serialized_end=1496
-  _globals['_LISTLEASESREPLY']._serialized_start=1498
-  _globals['_LISTLEASESREPLY']._serialized_end=1565
-  _globals['_LISTROUNDSREQUEST']._serialized_start=1567
-  _globals['_LISTROUNDSREQUEST']._serialized_end=1601
-  _globals['_LISTROUNDSREPLY']._serialized_start=1603
-  _globals['_LISTROUNDSREPLY']._serialized_end=1643
-  _globals['_LISTNODESREQUEST']._serialized_start=1645
-  _globals['_LISTNODESREQUEST']._serialized_end=1663
-  _globals['_LISTNODESREPLY']._serialized_start=1665
-  _globals['_LISTNODESREPLY']._serialized_end=1717
-  _globals['_NODEVIEW']._serialized_start=1720
-  _globals['_NODEVIEW']._serialized_end=1879
-  _globals['_EXPLAINREQUEST']._serialized_start=1881
-  _globals['_EXPLAINREQUEST']._serialized_end=1913
-  _globals['_EXPLAINREPLY']._serialized_start=1915
-  _globals['_EXPLAINREPLY']._serialized_end=1960
-  _globals['_ADMINSERVICE']._serialized_start=1963
-  _globals['_ADMINSERVICE']._serialized_end=2502
+  _globals['_STATUSREPLY']._serialized_end=761
+  _globals['_LISTAPPSREQUEST']._serialized_start=763
+  _globals['_LISTAPPSREQUEST']._serialized_end=803
+  _globals['_LISTAPPSREPLY']._serialized_start=805
+  _globals['_LISTAPPSREPLY']._serialized_end=870
+  _globals['_APPVIEW']._serialized_start=873
+  _globals['_APPVIEW']._serialized_end=1387
+  _globals['_APPVIEW_GPUSBYNODEENTRY']._serialized_start=1338
+  _globals['_APPVIEW_GPUSBYNODEENTRY']._serialized_end=1387
+  _globals['_JOBVIEW']._serialized_start=1389
+  _globals['_JOBVIEW']._serialized_end=1480
+  _globals['_LISTLEASESREQUEST']._serialized_start=1482
+  _globals['_LISTLEASESREQUEST']._serialized_end=1517
+  _globals['_LISTLEASESREPLY']._serialized_start=1519
+  _globals['_LISTLEASESREPLY']._serialized_end=1586
+  _globals['_LISTROUNDSREQUEST']._serialized_start=1588
+  _globals['_LISTROUNDSREQUEST']._serialized_end=1622
+  _globals['_LISTROUNDSREPLY']._serialized_start=1624
+  _globals['_LISTROUNDSREPLY']._serialized_end=1664
+  _globals['_LISTNODESREQUEST']._serialized_start=1666
+  _globals['_LISTNODESREQUEST']._serialized_end=1684
+  _globals['_LISTNODESREPLY']._serialized_start=1686
+  _globals['_LISTNODESREPLY']._serialized_end=1738
+  _globals['_NODEVIEW']._serialized_start=1741
+  _globals['_NODEVIEW']._serialized_end=1900
+  _globals['_EXPLAINREQUEST']._serialized_start=1902
+  _globals['_EXPLAINREQUEST']._serialized_end=1934
+  _globals['_EXPLAINREPLY']._serialized_start=1936
+  _globals['_EXPLAINREPLY']._serialized_end=1981
+  _globals['_ADMINSERVICE']._serialized_start=1984
+  _globals['_ADMINSERVICE']._serialized_end=2523
 # @@protoc_insertion_point(module_scope)

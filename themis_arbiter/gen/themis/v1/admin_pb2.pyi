@@ -66,7 +66,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("version", "policy", "is_leader", "epoch", "is_bridge_connected", "now_ms", "lease_ms", "notice_ms", "rho_floor_ms", "http_address", "is_paused", "is_observing", "leader_address", "standing_by")
+    __slots__ = ("version", "policy", "is_leader", "epoch", "is_bridge_connected", "now_ms", "lease_ms", "notice_ms", "rho_floor_ms", "http_address", "is_paused", "is_observing", "leader_address", "standing_by", "differences")
     VERSION_FIELD_NUMBER: _ClassVar[int]
     POLICY_FIELD_NUMBER: _ClassVar[int]
     IS_LEADER_FIELD_NUMBER: _ClassVar[int]
@@ -81,6 +81,7 @@ class StatusReply(_message.Message):
     IS_OBSERVING_FIELD_NUMBER: _ClassVar[int]
     LEADER_ADDRESS_FIELD_NUMBER: _ClassVar[int]
     STANDING_BY_FIELD_NUMBER: _ClassVar[int]
+    DIFFERENCES_FIELD_NUMBER: _ClassVar[int]
     version: str
     policy: str
     is_leader: bool
@@ -95,7 +96,8 @@ class StatusReply(_message.Message):
     is_observing: bool
     leader_address: str
     standing_by: str
-    def __init__(self, version: _Optional[str] = ..., policy: _Optional[str] = ..., is_leader: _Optional[bool] = ..., epoch: _Optional[int] = ..., is_bridge_connected: _Optional[bool] = ..., now_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., notice_ms: _Optional[int] = ..., rho_floor_ms: _Optional[int] = ..., http_address: _Optional[str] = ..., is_paused: _Optional[bool] = ..., is_observing: _Optional[bool] = ..., leader_address: _Optional[str] = ..., standing_by: _Optional[str] = ...) -> None: ...
+    differences: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, version: _Optional[str] = ..., policy: _Optional[str] = ..., is_leader: _Optional[bool] = ..., epoch: _Optional[int] = ..., is_bridge_connected: _Optional[bool] = ..., now_ms: _Optional[int] = ..., lease_ms: _Optional[int] = ..., notice_ms: _Optional[int] = ..., rho_floor_ms: _Optional[int] = ..., http_address: _Optional[str] = ..., is_paused: _Optional[bool] = ..., is_observing: _Optional[bool] = ..., leader_address: _Optional[str] = ..., standing_by: _Optional[str] = ..., differences: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class ListAppsRequest(_message.Message):
     __slots__ = ("include_ended",)
