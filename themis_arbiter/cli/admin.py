@@ -20,7 +20,7 @@ from themis_arbiter.cli.options import ARBITER_OPTION, JSON_OPTION
 from themis_arbiter.cli.tables import AUDIT_COLUMNS, audit_rows, print_table
 from themis_arbiter.core.events import AdminVerb
 from themis_arbiter.gen.themis.v1 import admin_pb2
-from themis_arbiter.obs.labels import visible
+from themis_arbiter.obs.labels import legible, visible
 from themis_arbiter.server.documents import document, dumps
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -155,9 +155,9 @@ def _act(
         told = {"request_id": request_id, "verb": str(verb), "target": target, "value": value}
         click.echo(dumps({**document(reply), **told}, indent=2))
     elif reply.is_done:
-        click.echo(visible(reply.text))
+        click.echo(legible(reply.text))
     if not reply.is_done:
-        raise NotSo(visible(reply.text))
+        raise NotSo(legible(reply.text))
 
 
 def confirm(does: str, *, is_sure: bool) -> None:
@@ -165,8 +165,8 @@ def confirm(does: str, *, is_sure: bool) -> None:
     if is_sure:
         return
     if not sys.stdin.isatty():
-        raise WrongUse(f"this would {visible(does)}; there is no terminal to ask on, so say that you mean it: --yes")
-    if not click.confirm(f"This will {visible(does)}. Go on?", err=True):
+        raise WrongUse(f"this would {legible(does)}; there is no terminal to ask on, so say that you mean it: --yes")
+    if not click.confirm(f"This will {legible(does)}. Go on?", err=True):
         raise NotSo("nothing was done")
 
 

@@ -12,7 +12,7 @@ from themis_arbiter.adapters.state_file import StateFileError
 from themis_arbiter.cli.admin import YES_OPTION, actor, confirm
 from themis_arbiter.cli.failures import NotSo, WrongUse
 from themis_arbiter.cli.options import JSON_OPTION, configured
-from themis_arbiter.obs.labels import visible
+from themis_arbiter.obs.labels import legible, visible
 from themis_arbiter.obs.logs import AUDIT, configure_logging, log_event
 from themis_arbiter.ports import EPOCH_SET_MAX, StoreError
 from themis_arbiter.server.config import ServerConfig
@@ -67,7 +67,7 @@ def reset_epoch(
         before, after = raise_epoch(address, config.zookeeper, to_epoch, is_far_meant=is_far_meant)
     except StoreError as error:
         _audit_line("reset-epoch", path, is_done=False, text=str(error))
-        raise NotSo(visible(str(error))) from error
+        raise NotSo(legible(str(error))) from error
     text = f"the epoch of {path} is {after} instead of {before}; the next arbiter on it takes {after + 1}"
     _audit_line("reset-epoch", path, is_done=True, text=text)
     _tell(text, {"store": path, "epoch_before": before, "epoch": after}, as_json=as_json)
@@ -93,7 +93,7 @@ def reset_cluster_command(config_file: Path | None, store_text: str | None, is_s
         before = reset_cluster(address, config.zookeeper)
     except StoreError as error:
         _audit_line("reset-cluster", str(address), is_done=False, text=str(error))
-        raise NotSo(visible(str(error))) from error
+        raise NotSo(legible(str(error))) from error
     text = f"{address} served {before or 'no cluster that has an id'}; it is whose bridge comes next"
     _audit_line("reset-cluster", str(address), is_done=True, text=text)
     _tell(text, {"store": str(address), "cluster_before": before or None}, as_json=as_json)
@@ -112,7 +112,7 @@ def export_command(file: Path, config_file: Path | None, store_text: str | None,
     try:
         moved = export_state(address, config.zookeeper, file, now_ms=time.time_ns() // 1_000_000)
     except (StoreError, StateFileError) as error:
-        raise NotSo(visible(str(error))) from error
+        raise NotSo(legible(str(error))) from error
     text = f"{moved.leases} leases and {moved.accounts} accounts of {address} (epoch {moved.epoch}) are in {file}"
     if moved.is_in_use:
         text += "; an arbiter runs on that store: what it does from now on is not in the file"
@@ -136,10 +136,10 @@ def import_command(file: Path, config_file: Path | None, store_text: str | None,
     try:
         moved = import_state(address, config.zookeeper, file)
     except StateFileError as error:
-        raise WrongUse(visible(str(error))) from error
+        raise WrongUse(legible(str(error))) from error
     except StoreError as error:
         _audit_line("import-state", str(address), is_done=False, text=str(error))
-        raise NotSo(visible(str(error))) from error
+        raise NotSo(legible(str(error))) from error
     text = f"{moved.leases} leases and {moved.accounts} accounts are in {address}; its epoch is {moved.epoch}"
     _audit_line("import-state", str(address), is_done=True, text=text)
     fields = {"store": str(address), "file": str(file), "leases": moved.leases, "accounts": moved.accounts}
@@ -150,7 +150,7 @@ VERBS: Final[tuple[click.Command, ...]] = (reset_epoch, reset_cluster_command, e
 
 
 def _tell(text: str, fields: dict[str, Any], *, as_json: bool) -> None:
-    click.echo(dumps({"is_done": True, "text": text, **fields}, indent=2) if as_json else visible(text))
+    click.echo(dumps({"is_done": True, "text": text, **fields}, indent=2) if as_json else legible(text))
 
 
 def _store_address(

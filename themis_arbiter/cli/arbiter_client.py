@@ -9,7 +9,7 @@ import grpc
 
 from themis_arbiter.cli.failures import NotSo, WrongUse
 from themis_arbiter.gen.themis.v1 import admin_pb2, admin_pb2_grpc
-from themis_arbiter.obs.labels import visible
+from themis_arbiter.obs.labels import legible
 from themis_arbiter.server.values import Address
 
 CALL_S_MAX: Final = 10.0
@@ -87,7 +87,7 @@ class ArbiterClient:
             # Every error of a call is a Call too, which its published types do not say.
             code: grpc.StatusCode | None = getattr(error, "code", lambda: None)()
             details: str = getattr(error, "details", lambda: None)() or ""
-            raise NotSo(self._story(code, visible(details)[:DETAILS_LENGTH_MAX], visible(advice))) from error
+            raise NotSo(self._story(code, legible(details)[:DETAILS_LENGTH_MAX], legible(advice))) from error
 
     def _story(self, code: grpc.StatusCode | None, details: str, advice: str) -> str:
         match code:
@@ -132,7 +132,7 @@ def connected(where: Where, deadline_s: float = CALL_S_MAX) -> Iterator[ArbiterC
             if status.is_leader:
                 yield _client(stack, address, deadline_s)
                 return
-            stories.append(f"{address}: {visible(status.standing_by)[:DETAILS_LENGTH_MAX] or 'stands by'}")
+            stories.append(f"{address}: {legible(status.standing_by)[:DETAILS_LENGTH_MAX] or 'stands by'}")
         raise NotSo(f"none of {where} leads: {'; '.join(stories)}"[:STORIES_LENGTH_MAX])
 
 

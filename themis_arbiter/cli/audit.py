@@ -14,7 +14,7 @@ from themis_arbiter.core.misreports import FACTORS, About
 from themis_arbiter.engine.audit import ROUNDS_AUDITED_MAX, Audit, Gain, Ground, NoAuctions, audit_journal
 from themis_arbiter.engine.journal_format import JournalFormatError
 from themis_arbiter.engine.replay import StepRefused
-from themis_arbiter.obs.labels import visible
+from themis_arbiter.obs.labels import legible, visible
 from themis_arbiter.server.documents import dumps
 from themis_arbiter.sim.run_folder import JOURNAL
 
@@ -46,7 +46,7 @@ def audit(run: Path, rounds: int, as_json: bool) -> None:
     try:
         found, replayed = audit_journal(journal, rounds, _progress())
     except NoAuctions as problem:
-        raise WrongUse(f"{name}: {visible(str(problem))} holds no auctions; name a run of themis or paper") from None
+        raise WrongUse(f"{name}: {legible(str(problem))} holds no auctions; name a run of themis or paper") from None
     except (JournalFormatError, StepRefused) as problem:
         raise cannot_step(name, problem) from None
     except OSError as problem:

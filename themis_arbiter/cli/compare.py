@@ -27,7 +27,7 @@ from themis_arbiter.cli.simulate import (
     tell_unread,
 )
 from themis_arbiter.cli.tables import print_table
-from themis_arbiter.obs.labels import visible
+from themis_arbiter.obs.labels import legible
 from themis_arbiter.sim.sweep import SEED_MARK, Interval, SweepError, parse_seeds
 
 
@@ -35,7 +35,7 @@ def _seeds(_context: click.Context, _parameter: click.Parameter, value: str | No
     try:
         return None if value is None else parse_seeds(value)
     except SweepError as problem:
-        raise WrongUse(f"--seeds: {visible(str(problem))}") from problem
+        raise WrongUse(f"--seeds: {legible(str(problem))}") from problem
 
 
 @click.command()

@@ -19,7 +19,7 @@ from themis_arbiter.cli.tables import (
     print_table,
     round_rows,
 )
-from themis_arbiter.obs.labels import visible
+from themis_arbiter.obs.labels import legible
 from themis_arbiter.server.documents import document, dumps
 
 ROUNDS_MAX = 1_000
@@ -86,7 +86,7 @@ def explain(app: str, arbiter: Where, as_json: bool) -> None:
         click.echo(dumps(document(reply), indent=2))
         return
     for line in reply.lines:
-        click.echo(visible(line))
+        click.echo(legible(line))
 
 
 def _show(reply: Message, columns: Sequence[tuple[str, bool]], rows: list[list[str]], *, as_json: bool) -> None:

@@ -9,7 +9,7 @@ import click
 
 from themis_arbiter.cli.arbiter_client import Arbiters, Where
 from themis_arbiter.cli.failures import WrongUse
-from themis_arbiter.obs.labels import visible
+from themis_arbiter.obs.labels import legible
 from themis_arbiter.server.config import SETTINGS, ConfigError, ServerConfig, Setting, load_config
 from themis_arbiter.server.values import Origin, ValueProblem, addresses
 
@@ -77,4 +77,4 @@ def configured(config_file: Path | None, flags: dict[str, Any]) -> ServerConfig:
     try:
         return load_config(config_file, os.environ, by_key)
     except ConfigError as error:
-        raise WrongUse("\nthemis: ".join(visible(problem) for problem in error.problems)) from error
+        raise WrongUse("\nthemis: ".join(legible(problem) for problem in error.problems)) from error

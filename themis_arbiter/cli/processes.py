@@ -8,7 +8,7 @@ import click
 from themis_arbiter.cli.failures import NotSo, WrongUse
 from themis_arbiter.cli.options import CONFIG_OPTION, JSON_OPTION, configured, setting_options
 from themis_arbiter.cli.tables import print_table
-from themis_arbiter.obs.labels import visible
+from themis_arbiter.obs.labels import legible, visible
 from themis_arbiter.obs.logs import configure_logging
 from themis_arbiter.server.documents import dumps
 
@@ -29,7 +29,7 @@ def serve(config_file: Path | None, **flags: Any) -> None:
     try:
         status = run_until_signal(config)
     except StartError as error:
-        raise NotSo(visible(str(error))) from error
+        raise NotSo(legible(str(error))) from error
     raise SystemExit(status)
 
 
@@ -59,10 +59,10 @@ def check_config(file: Path | None, as_json: bool) -> None:
     """
     config = configured(file, {})
     for note in config.notes:
-        click.echo(f"themis: note: {visible(note)}", err=True)
+        click.echo(f"themis: note: {legible(note)}", err=True)
     if as_json:
         settings = {r.key: {"value": r.value, "source": visible(r.source)} for r in config.resolved}
-        click.echo(dumps({"settings": settings, "notes": [visible(n) for n in config.notes]}, indent=2))
+        click.echo(dumps({"settings": settings, "notes": [legible(n) for n in config.notes]}, indent=2))
         return
     rows = [[r.key, r.value, r.source] for r in config.resolved]
     print_table((("SETTING", False), ("VALUE", False), ("FROM", False)), rows)

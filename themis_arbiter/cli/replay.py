@@ -12,7 +12,7 @@ from themis_arbiter.core.settings import Settings
 from themis_arbiter.engine.difference import Place, first_place
 from themis_arbiter.engine.journal_format import JournalFormatError
 from themis_arbiter.engine.replay import Difference, ReplayResult, StepRefused, read_settings, replay_with
-from themis_arbiter.obs.labels import visible
+from themis_arbiter.obs.labels import legible, visible
 from themis_arbiter.server.documents import dumps
 
 NO_STEP: Final = "holds no whole step, so there is nothing to compare; name a journal of an arbiter that has run"
@@ -55,8 +55,8 @@ def replay(journal: Path, is_checked: bool, as_json: bool) -> None:
 def cannot_step(name: str, problem: JournalFormatError | StepRefused) -> click.ClickException:
     """Why the journal called `name` cannot be stepped by this version."""
     if isinstance(problem, JournalFormatError):
-        return WrongUse(f"{name}: {visible(str(problem))}; name a journal that this version wrote")
-    return NotSo(f"{name}: {visible(str(problem))}; the arbiter that wrote it took this event, this one does not")
+        return WrongUse(f"{name}: {legible(str(problem))}; name a journal that this version wrote")
+    return NotSo(f"{name}: {legible(str(problem))}; the arbiter that wrote it took this event, this one does not")
 
 
 def _decisions(found: Difference) -> tuple[str, str]:

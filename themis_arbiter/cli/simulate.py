@@ -15,7 +15,7 @@ from themis_arbiter.cli.parameters import Finite, ResultFolder, inputs_named, on
 from themis_arbiter.cli.tables import print_table
 from themis_arbiter.core.policies import POLICIES
 from themis_arbiter.core.speedup import NO_SLOWDOWN, SlowdownModel
-from themis_arbiter.obs.labels import visible
+from themis_arbiter.obs.labels import legible, visible
 from themis_arbiter.sim.plain_numbers import finite
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -157,8 +157,8 @@ def problems_told(out: Path, folders: Sequence[Path] = ()) -> Iterator[None]:
         yield
     except (TraceError, ReportError) as problem:
         if isinstance(problem.__cause__, OSError):
-            raise NotSo(visible(str(problem))) from None
-        raise WrongUse(visible(str(problem))) from None
+            raise NotSo(legible(str(problem))) from None
+        raise WrongUse(legible(str(problem))) from None
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; {kept(out, folders)}; start the same command again") from None
     except OSError as problem:
@@ -251,13 +251,13 @@ def _slowdowns(path: Path) -> SlowdownModel:
 
     found, problems = read_models(path)
     if problems:
-        raise WrongUse("\nthemis: ".join(visible(problem) for problem in problems))
+        raise WrongUse("\nthemis: ".join(legible(problem) for problem in problems))
     return replace(found, default=NO_SLOWDOWN)
 
 
 def tell(line: str) -> None:
     """One line on stderr."""
-    click.echo(f"themis: {visible(line)}", err=True)
+    click.echo(f"themis: {legible(line)}", err=True)
 
 
 def tell_unread(sets: Mapping[str, Any], policies: Sequence[str]) -> None:

@@ -14,7 +14,7 @@ from themis_arbiter.cli.options import JSON_OPTION
 from themis_arbiter.cli.parameters import ResultFolder
 from themis_arbiter.cli.simulate import check_arguments
 from themis_arbiter.cli.tables import print_table
-from themis_arbiter.obs.labels import visible
+from themis_arbiter.obs.labels import legible, visible
 from themis_arbiter.server.documents import dumps
 from themis_arbiter.sim.run_folder import check_apart
 from themis_arbiter.sim.sweep import RESULTS, Axis, Point, SweepError, parse_axis, parse_seeds, plan
@@ -27,14 +27,14 @@ def _axes(_context: click.Context, _parameter: click.Parameter, values: tuple[st
     try:
         return [parse_axis(value) for value in values]
     except SweepError as problem:
-        raise WrongUse(f"--grid: {visible(str(problem))}") from problem
+        raise WrongUse(f"--grid: {legible(str(problem))}") from problem
 
 
 def _seeds(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[int, ...]:
     try:
         return parse_seeds(value)
     except SweepError as problem:
-        raise WrongUse(f"--seeds: {visible(str(problem))}") from problem
+        raise WrongUse(f"--seeds: {legible(str(problem))}") from problem
 
 
 @click.command()
@@ -90,7 +90,7 @@ def sweep(
     except sweep_run.SweepInterrupted as stopped:
         raise Interrupted(_kept(out, stopped.done, stopped.count)) from None
     except (SweepError, TraceError) as problem:
-        raise WrongUse(visible(str(problem))) from problem
+        raise WrongUse(legible(str(problem))) from problem
     except OSError as error:
         raise NotSo(f"{visible(str(out))}: cannot be written: {error.strerror or error}") from error
     if document["same_for_all_seeds"]:

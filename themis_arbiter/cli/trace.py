@@ -11,7 +11,7 @@ from themis_arbiter.cli.failures import NotSo, WrongUse
 from themis_arbiter.cli.options import JSON_OPTION
 from themis_arbiter.cli.parameters import STDOUT, Finite, ResultFile, once
 from themis_arbiter.cli.tables import print_table
-from themis_arbiter.obs.labels import visible
+from themis_arbiter.obs.labels import legible, visible
 from themis_arbiter.server.documents import dumps
 from themis_arbiter.server.models import read_models
 from themis_arbiter.sim.clusterfile import read_cluster
@@ -69,9 +69,9 @@ def convert_command(
         check_apart([out], {"IN": source, "--models": models_file, "--throughputs": how["throughputs"]})
         done = convert(form, source, Options(models=_model_names(models_file), is_strict=is_strict, **how))
     except (TraceError, Unconvertible) as problem:
-        raise WrongUse(visible(str(problem))) from problem
+        raise WrongUse(legible(str(problem))) from problem
     for bad in done.bad_rows[:BAD_ROWS_SHOWN_MAX]:
-        click.echo(f"themis: {visible(str(bad))}", err=True)
+        click.echo(f"themis: {legible(str(bad))}", err=True)
     if len(done.bad_rows) > BAD_ROWS_SHOWN_MAX:
         click.echo(f"themis: and {len(done.bad_rows) - BAD_ROWS_SHOWN_MAX} more bad rows", err=True)
     if not done.jobs:
@@ -85,7 +85,7 @@ def _model_names(path: Path | None) -> frozenset[str] | None:
         return None
     model, problems = read_models(path)
     if problems:
-        raise WrongUse("\nthemis: ".join(visible(p) for p in problems))
+        raise WrongUse("\nthemis: ".join(legible(p) for p in problems))
     return frozenset(model.by_model)
 
 
@@ -204,7 +204,7 @@ def generate_command(out: Path, curves_file: Path | None, as_json: bool, **what:
         spec = WorkloadSpec(curves=curves, **{key: value for key, value in what.items() if value is not None})
         jobs = generate(spec)
     except (TraceError, ValueError, Unconvertible) as problem:
-        raise WrongUse(visible(str(problem))) from problem
+        raise WrongUse(legible(str(problem))) from problem
     _write(out, jobs)
     told = {
         "apps": spec.apps,
@@ -219,7 +219,7 @@ def generate_command(out: Path, curves_file: Path | None, as_json: bool, **what:
 
 
 def _note(line: str) -> None:
-    click.echo(f"themis: {visible(line)}", err=True)
+    click.echo(f"themis: {legible(line)}", err=True)
 
 
 @trace.command("stats")
@@ -234,10 +234,10 @@ def stats_command(file: Path, cluster_file: Path | None, is_strict: bool, as_jso
         topology = None if cluster_file is None else read_cluster(cluster_file)
         found = trace_stats(read_trace(file, strict=is_strict, tell=told.append, note=_note), topology)
     except TraceError as problem:
-        raise WrongUse(visible(str(problem))) from problem
+        raise WrongUse(legible(str(problem))) from problem
     finally:
         for line in told[:BAD_ROWS_SHOWN_MAX]:
-            click.echo(f"themis: {visible(line)}", err=True)
+            click.echo(f"themis: {legible(line)}", err=True)
     if len(told) > BAD_ROWS_SHOWN_MAX:
         click.echo(f"themis: and {len(told) - BAD_ROWS_SHOWN_MAX} more bad rows", err=True)
     _tell(found, as_json=as_json)

@@ -12,6 +12,14 @@ def visible(name: str) -> str:
     return "".join(_escape(c) for c in name)
 
 
+def legible(text: str) -> str:
+    """`text` on one line, with everything that is not printable written as an escape.
+
+    For sentences: names in them that are quoted have their escapes already, and one more would show a name that nobody has.
+    """
+    return text if text.isprintable() else "".join(c if c == "\\" else _escape(c) for c in text)
+
+
 def _escape(character: str) -> str:
     if character == "\\":
         return "\\\\"

@@ -18,7 +18,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from themis_arbiter.obs.labels import visible
+from themis_arbiter.obs.labels import legible, visible
 from themis_arbiter.obs.logs import RateLimitedLogger
 from themis_arbiter.server.documents import (
     Admin,
@@ -175,9 +175,9 @@ class Routes:
         except UnavailableError as error:
             return _json({"error": f"the arbiter does not answer: {error}"}, HTTPStatus.SERVICE_UNAVAILABLE)
         except NotFoundError as error:
-            return _json({"error": visible(str(error))}, HTTPStatus.NOT_FOUND)
+            return _json({"error": legible(str(error))}, HTTPStatus.NOT_FOUND)
         except (BadQueryError, ValueError) as error:
-            return _json({"error": visible(str(error)) or "not a path"}, HTTPStatus.BAD_REQUEST)
+            return _json({"error": legible(str(error)) or "not a path"}, HTTPStatus.BAD_REQUEST)
 
     def _route(self, path: str, query: dict[str, list[str]]) -> _Reply:
         if path.startswith(EXPLAIN) and path != EXPLAIN:
@@ -234,7 +234,7 @@ class Routes:
     def _is_healthy(self) -> _Reply:
         problem = self._health()
         if problem:
-            return _json({"status": "failed", "reason": visible(problem)}, HTTPStatus.SERVICE_UNAVAILABLE)
+            return _json({"status": "failed", "reason": legible(problem)}, HTTPStatus.SERVICE_UNAVAILABLE)
         return _json({"status": "ok"})
 
     def _is_ready(self) -> _Reply:
@@ -247,7 +247,7 @@ class Routes:
             except UnavailableError as error:
                 problem = str(error)
         if problem:
-            return _json({"status": "not ready", "reason": visible(problem)}, HTTPStatus.SERVICE_UNAVAILABLE)
+            return _json({"status": "not ready", "reason": legible(problem)}, HTTPStatus.SERVICE_UNAVAILABLE)
         return _json({"status": "ready"})
 
 

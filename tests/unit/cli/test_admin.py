@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 
@@ -172,6 +173,14 @@ def test_audit_lists_what_was_asked_and_what_came_of_it(cli: Cli) -> None:
     assert "@" in rows[0].split()[2]
     (entry,) = json.loads(cli.get("/api/v1/audit?limit=1"))["entries"]
     assert (entry["verb"], entry["target"], entry["is_done"]) == ("drain", "n7", False)
+
+
+def test_a_name_in_an_answer_is_escaped_once(cli: Cli) -> None:
+    name, shown = "a\u00adb\\c", r"'a\xadb\\c'"  # as Python writes it
+    for arguments in (("admin", "revoke", name, "--yes"), ("admin", "set-weight", name, "2", "--yes"), ("explain", name)):
+        status, _, err = cli(*arguments)
+        assert (status, shown in err) == (1, True), err
+    assert shown in json.loads(cli.get("/api/v1/explain/" + quote(name)))["error"]
 
 
 @pytest.mark.parametrize(
