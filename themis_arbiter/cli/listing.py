@@ -6,7 +6,6 @@ import click
 from google.protobuf.message import Message
 
 from themis_arbiter.cli.arbiter_client import Where, connected
-from themis_arbiter.cli.failures import NotSo
 from themis_arbiter.cli.options import ARBITER_OPTION, JSON_OPTION
 from themis_arbiter.cli.tables import (
     APP_COLUMNS,
@@ -48,8 +47,6 @@ def leases(app_id: str, arbiter: Where, as_json: bool) -> None:
     """List leases and the time each has left."""
     with connected(arbiter) as client:
         reply = client.leases(app_id)
-        if app_id and not reply.leases and app_id not in {a.app_id for a in client.apps(include_ended=True).apps}:
-            raise NotSo(f"no app is called {app_id}; `themis apps --all` lists them")
     _show(reply, LEASE_COLUMNS, lease_rows(reply), as_json=as_json)
 
 

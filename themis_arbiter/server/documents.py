@@ -104,7 +104,10 @@ class Admin(Protocol):
 
 
 class Stored(Protocol):
-    """The views that a standby has instead: what is stored, as documents that say so. Errors: UnavailableError."""
+    """The views that a standby has instead: what is stored, as documents that say so.
+
+    Errors: UnavailableError; where an app is named also NotFoundError.
+    """
 
     @property
     def is_standby(self) -> bool:

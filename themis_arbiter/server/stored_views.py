@@ -7,7 +7,7 @@ listens. Such fields are null in the documents.
 from collections.abc import Callable
 from typing import Final
 
-from themis_arbiter.adapters.grpc.admin import app_message
+from themis_arbiter.adapters.grpc.admin import app_message, no_app
 from themis_arbiter.adapters.grpc.gate import lease_message
 from themis_arbiter.adapters.zookeeper.reading import Stored
 from themis_arbiter.core.events import Meter
@@ -17,7 +17,7 @@ from themis_arbiter.core.views import AppState
 from themis_arbiter.core.views_of import stored_app
 from themis_arbiter.engine.loop import NotLeading
 from themis_arbiter.ports import Clock, StoreError
-from themis_arbiter.server.documents import Document, UnavailableError, document
+from themis_arbiter.server.documents import Document, NotFoundError, UnavailableError, document
 
 UNKNOWN: Final = ("queue", "rho", "rho_forecast", "t_independent_s", "work_gpu_s", "gpus_wanted", "final_status")
 UNKNOWN_OF_JOBS: Final = ("gang", "max_gpus")
@@ -45,9 +45,11 @@ class StoredViews:
         return not self._leads()
 
     def leases(self, app_id: str) -> Document:
-        """As /api/v1/leases of a leader. Errors: UnavailableError."""
+        """As /api/v1/leases of a leader. Errors: UnavailableError, NotFoundError."""
         stored = self._stored()
         found = [x for x in stored.state.leases if app_id in {"", x.app_id}]
+        if app_id and not found and app_id not in {meter.app_id for _, meter in stored.state.meters}:
+            raise NotFoundError(no_app(app_id))
         ordered = sorted(found, key=lambda x: (x.gpu, x.state is LeaseState.WAITING))
         leases = [document(lease_message(x, x.state is LeaseState.WAITING)) for x in ordered]
         return {"leases": leases, **self._marks(stored)}

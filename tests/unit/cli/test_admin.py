@@ -177,10 +177,12 @@ def test_audit_lists_what_was_asked_and_what_came_of_it(cli: Cli) -> None:
 
 def test_a_name_in_an_answer_is_escaped_once(cli: Cli) -> None:
     name, shown = "a\u00adb\\c", r"'a\xadb\\c'"  # as Python writes it
-    for arguments in (("admin", "revoke", name, "--yes"), ("admin", "set-weight", name, "2", "--yes"), ("explain", name)):
+    revoke, weigh = ("admin", "revoke", name, "--yes"), ("admin", "set-weight", name, "2", "--yes")
+    for arguments in (revoke, weigh, ("explain", name), ("leases", "--app", name)):
         status, _, err = cli(*arguments)
         assert (status, shown in err) == (1, True), err
-    assert shown in json.loads(cli.get("/api/v1/explain/" + quote(name)))["error"]
+    for path in ("explain/", "leases?app="):
+        assert shown in json.loads(cli.get(f"/api/v1/{path}{quote(name)}"))["error"]
 
 
 @pytest.mark.parametrize(

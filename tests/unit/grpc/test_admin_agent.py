@@ -45,6 +45,17 @@ def test_leases_of_all_and_of_one(people: admin_pb2_grpc.AdminServiceStub) -> No
     assert [x.lease_id for x in people.ListLeases(admin.ListLeasesRequest(app_id="b/y"), timeout=5).leases] == ["l2"]
 
 
+def test_leases_of_an_app_without_any_are_none_and_of_no_app_an_error(
+    serving: Serving, people: admin_pb2_grpc.AdminServiceStub
+) -> None:
+    serving.world.leases = ()
+    assert list(people.ListLeases(admin.ListLeasesRequest(app_id="a/x"), timeout=5).leases) == []
+    with pytest.raises(grpc.RpcError) as err:
+        people.ListLeases(admin.ListLeasesRequest(app_id="nope"), timeout=5)
+    said = "no app 'nope': `themis apps --all` lists those there are"
+    assert status_of(err.value) == (grpc.StatusCode.NOT_FOUND, said)
+
+
 def test_nodes_never_have_less_than_none_free(people: admin_pb2_grpc.AdminServiceStub) -> None:
     nodes = people.ListNodes(admin.ListNodesRequest(), timeout=5).nodes
     assert [(n.node, n.gpus_leased, n.gpus_free) for n in nodes] == [("n1", 1, 3), ("n2", 2, 0), ("n3", 0, 0)]
@@ -73,7 +84,7 @@ def test_explain_has_the_notes_of_the_edge_too(people: admin_pb2_grpc.AdminServi
 def test_an_unknown_app_is_named_in_readable_text(people: admin_pb2_grpc.AdminServiceStub, app_id: str) -> None:
     with pytest.raises(grpc.RpcError) as err:
         people.Explain(admin.ExplainRequest(app_id=app_id), timeout=5)
-    assert status_of(err.value) == (grpc.StatusCode.NOT_FOUND, f"no app '{app_id}': `themis apps` lists those there are")
+    assert status_of(err.value) == (grpc.StatusCode.NOT_FOUND, f"no app '{app_id}': `themis apps --all` lists those there are")
 
 
 def test_status(people: admin_pb2_grpc.AdminServiceStub) -> None:

@@ -79,15 +79,17 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         return pb.ListAppsReply(apps=map(app_message, apps), now_ms=now_ms)
 
     def ListLeases(self, request: pb.ListLeasesRequest, context: grpc.ServicerContext) -> pb.ListLeasesReply:  # noqa: N802 - the protocol's name
-        """All leases, or one app's."""
-        if request.app_id:
-            check_name(context, "app", request.app_id)
+        """All leases, or one app's. Errors: NOT_FOUND for an app that the arbiter does not know."""
+        app_id = request.app_id
+        if app_id:
+            check_name(context, "app", app_id)
         now_ms = self._clock.now_ms()
-        leases = ask(context, self._engine, self._views.leases)
-        return pb.ListLeasesReply(
-            leases=(lease_message(x, is_next) for x, is_next in leases if request.app_id in {"", x.app_id}),
-            now_ms=now_ms,
-        )
+        found = [x for x in ask(context, self._engine, self._views.leases) if app_id in {"", x[0].app_id}]
+        if app_id and not found:  # an app without leases, or none
+            story = ask(context, self._engine, lambda arbiter: self._views.explain(arbiter, app_id, now_ms))
+            if story is None:
+                abort(context, grpc.StatusCode.NOT_FOUND, no_app(app_id))
+        return pb.ListLeasesReply(leases=(lease_message(x, is_next) for x, is_next in found), now_ms=now_ms)
 
     def ListRounds(self, request: pb.ListRoundsRequest, context: grpc.ServicerContext) -> pb.ListRoundsReply:  # noqa: N802 - the protocol's name
         """The newest decision records, newest first."""
@@ -106,7 +108,7 @@ class AdminService(admin_pb2_grpc.AdminServiceServicer):
         now_ms = self._clock.now_ms()
         lines = ask(context, self._engine, lambda arbiter: self._views.explain(arbiter, app_id, now_ms))
         if lines is None:
-            abort(context, grpc.StatusCode.NOT_FOUND, f"no app {quoted(app_id)}: `themis apps` lists those there are")
+            abort(context, grpc.StatusCode.NOT_FOUND, no_app(app_id))
         return pb.ExplainReply(app_id=app_id, lines=(*lines, *self._notes(app_id)))
 
     def GetStatus(self, request: pb.StatusRequest, context: grpc.ServicerContext) -> pb.StatusReply:  # noqa: N802 - the protocol's name
@@ -237,6 +239,11 @@ def _audit_message(entry: AuditEntry) -> pb.AuditEntry:
         is_done=entry.is_done,
         text=entry.text,
     )
+
+
+def no_app(app_id: str) -> str:
+    """What to tell whoever names an app that is not there."""
+    return f"no app {quoted(app_id)}: `themis apps --all` lists those there are"
 
 
 def app_message(app: AppView) -> pb.AppView:
