@@ -3,6 +3,7 @@
 What an admin has set outlives the arbiter (core.admin_state).
 """
 
+import json
 from dataclasses import replace
 from math import isfinite
 from typing import Final
@@ -12,7 +13,7 @@ from themis_arbiter.core.events import AdminRequested, AdminVerb
 from themis_arbiter.core.lease import Cause, Lease, LeaseState
 from themis_arbiter.core.leasing import cancel, drain
 from themis_arbiter.core.observing import begin_observing, end_observing
-from themis_arbiter.core.owners import owners_of
+from themis_arbiter.core.owners import counted_weights, owners_of
 from themis_arbiter.core.state import State
 
 WEIGHT_MIN: Final = 1e-6
@@ -111,18 +112,37 @@ def _undrain_node(state: State, event: AdminRequested) -> str:
 def _set_weight(state: State, event: AdminRequested) -> str:
     app = state.apps.get(event.target)
     if app is None or app.has_ended:
-        raise _RefusedError(f"no live app is called {event.target!r}; see `themis apps`")
+        raise _RefusedError(_why_no_weight(state, event.target))
     if not (isfinite(event.value) and WEIGHT_MIN <= event.value <= WEIGHT_MAX):
         raise _RefusedError(f"a weight lies between {WEIGHT_MIN:g} and {WEIGHT_MAX:g}: {event.value!r}")
     weights = {**dict(state.admin.weights), event.target: event.value}
     if len(weights) > WEIGHTS_MAX:
         raise _RefusedError(f"more than {WEIGHTS_MAX} apps have a weight of their own")
+    before = counted_weights(state)
     state.admin = replace(state.admin, weights=tuple(sorted(weights.items())))
     state.apps[event.target] = replace(app, weight=event.value)
     state.fluid.reweigh(event.target, event.value, owners_of(state.settings, app), state.now_ms)
     if event.value == app.weight:
         return f"the weight of {event.target} is {event.value:g}, as it was; tags do not change it any more"
-    return f"the weight of {event.target} is {event.value:g} instead of {app.weight:g}, from now on"
+    text = f"the weight of {event.target} is {event.value:g} instead of {app.weight:g}, from now on"
+    if event.target in before and before == counted_weights(state):
+        owner = owners_of(state.settings, app)[-1][0]
+        text += f"; that changes nothing yet, since no other live app draws on the share of {owner!r}"
+    return text
+
+
+def _why_no_weight(state: State, target: str) -> str:
+    """Of something that is no live app, what to do instead."""
+    job = state.jobs.get(target)
+    if job is not None and state.is_live(target):
+        return f"{target!r} is a job of the app {job.report.app_id!r}, and weights are apps': name that one"
+    for app_id in state.live_jobs:
+        app = state.apps[app_id]
+        for kind, name in (("users", app.user), ("queues", app.queue)):
+            if name == target:
+                advice = f"{kind} have theirs in the arbiter's file: weight in [{kind}.{json.dumps(target)}]"
+                return f"no live app is called {target!r}, but one of the {kind} is: {advice}"
+    return f"no live app is called {target!r}; see `themis apps`"
 
 
 def _observe_only(state: State, event: AdminRequested) -> str:

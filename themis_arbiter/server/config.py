@@ -18,7 +18,7 @@ from themis_arbiter.core.types import CoreError, OnLeaseEnd
 from themis_arbiter.server import values
 from themis_arbiter.server.credentials import Credentials, credentials
 from themis_arbiter.server.models import read_models
-from themis_arbiter.server.owners import read_queues, read_users, shown_owners
+from themis_arbiter.server.owners import idle_weights, read_queues, read_users, shown_owners
 from themis_arbiter.server.values import Address, Origin, Parser, StoreAddress, ValueProblem, show_duration, shown
 
 FILE_BYTES_MAX: Final = 1024 * 1024
@@ -216,7 +216,8 @@ def load_config(
     if problems:
         raise ConfigError(problems)
     resolved += (Resolved(key, value, str(file)) for key, value in shown_owners(queues, users))
-    return _build(parsed, queues, users, slowdowns, tuple(resolved), tuple(notes + _exposed(parsed, sources)))
+    notes += _exposed(parsed, sources) + idle_weights(queues, users, ShareBy(parsed["share_by"]), str(file))
+    return _build(parsed, queues, users, slowdowns, tuple(resolved), tuple(notes))
 
 
 def _tables(file: Path, problems: list[str]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from themis_arbiter.core.settings import QueueRule
+from themis_arbiter.core.settings import QueueRule, ShareBy
 from themis_arbiter.core.types import NAME_LENGTH_MAX, OnLeaseEnd
 from themis_arbiter.server import values
 from themis_arbiter.server.values import Origin, Parser, ValueProblem, shown
@@ -50,6 +50,19 @@ def shown_owners(queues: Mapping[str, QueueRule], users: Mapping[str, float]) ->
             yield f"queues.{_shown_name(name)}.weight", f"{rule.weight:g}"
     for name, weight in users.items():
         yield f"users.{_shown_name(name)}.weight", f"{weight:g}"
+
+
+def idle_weights(queues: Mapping[str, QueueRule], users: Mapping[str, float], share_by: ShareBy, source: str) -> list[str]:
+    """Notes on weights that count for nothing, because their owners do not share."""
+    kinds = {
+        ("queues", "queue"): any(rule.weight != 1.0 for rule in queues.values()),
+        ("users", "user"): any(weight != 1.0 for weight in users.values()),
+    }
+    return [
+        f"{source}: weights of {kind} have no effect while share_by is {share_by}; set it to {owner} or queue-user"
+        for (kind, owner), is_any in kinds.items()
+        if is_any and owner not in share_by.split("-")
+    ]
 
 
 def _read(

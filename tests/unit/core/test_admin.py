@@ -1,14 +1,18 @@
 """What admins may do: each verb, its refusals, and what outlives the arbiter."""
 
+from dataclasses import replace
+
 import pytest
 
 from tests.support.bench import Bench, container, job, of_type, running
+from tests.support.world import SHORT
 from themis_arbiter.adapters.memory_store import MemoryDisk, MemoryStore
 from themis_arbiter.core.admin import WEIGHT_MAX, WEIGHT_MIN
 from themis_arbiter.core.effects import AdminAnswered, Effect, GrantGpus, PersistLeases, RequestDrain, RoundClosed, SyncLeases
 from themis_arbiter.core.events import AdminRequested, AdminVerb, EpochAcquired, RmAttached, RmDetached, RmReported, Timer
 from themis_arbiter.core.explain import explain
 from themis_arbiter.core.lease import Cause, LeaseState
+from themis_arbiter.core.settings import ShareBy
 from themis_arbiter.core.views import AppState
 from themis_arbiter.core.views_of import apps
 
@@ -112,6 +116,30 @@ def test_weight_counts_from_now_on() -> None:
     assert "3 instead of 1" in answer.text
     assert bench.arbiter.state.apps["a"].weight == 3.0
     assert bench.arbiter.state.t_independent_ms(bench.arbiter.state.apps["a"]) < before
+
+
+def test_a_weight_that_changes_nothing_yet_says_so() -> None:
+    mine = [replace(job(name, 8), user="ann", queue="root.a") for name in ("a", "a2")]
+    bench = Bench(replace(SHORT, share_by=ShareBy.USER)).up(mine[0], replace(job("b", 8), user="bob"))
+    answer, _ = ask(bench, AdminVerb.SET_WEIGHT, "a", 3.0)
+    assert answer.is_done
+    assert answer.text.endswith("changes nothing yet, since no other live app draws on the share of 'ann'")
+    bench.report(2_000, mine[1])
+    answer, _ = ask(bench, AdminVerb.SET_WEIGHT, "a", 2.0)
+    assert answer.text == "the weight of a is 2 instead of 3, from now on"
+
+
+def test_weights_of_what_is_no_app_are_refused_with_what_to_do() -> None:
+    named = replace(job("application_1_0001", 8), app_id="ann/app", user="ann", queue='root."q"')
+    bench = Bench().up(named)
+    for target, says in (
+        ("application_1_0001", "'application_1_0001' is a job of the app 'ann/app', and weights are apps': name that one"),
+        ("ann", 'one of the users is: users have theirs in the arbiter\'s file: weight in [users."ann"]'),
+        ('root."q"', 'weight in [queues."root.\\"q\\""]'),
+        ("bob", "no live app is called 'bob'; see `themis apps`"),
+    ):
+        answer, _ = ask(bench, AdminVerb.SET_WEIGHT, target, 2.0)
+        assert (answer.is_done, says in answer.text) == (False, True), answer.text
 
 
 def test_looking_on_gives_all_leases_up_and_touches_nothing_that_runs() -> None:

@@ -302,6 +302,21 @@ def test_misspelt_variable_is_noted_and_foreign_ones_are_not() -> None:
     assert "THEMIS_LEASE?" in note
 
 
+def test_weights_of_owners_who_do_not_share_are_noted(file: Path) -> None:
+    text = "[users.ann]\nweight = 2\n[queues.q]\nweight = 3\n[users.bob]\nweight = 1\n"
+    of_queues = f"{file}: weights of queues have no effect while share_by is {{}}; set it to queue or queue-user"
+    of_users = f"{file}: weights of users have no effect while share_by is {{}}; set it to user or queue-user"
+    for share_by, notes in (
+        ("user", [of_queues]),
+        ("queue", [of_users]),
+        ("app", [of_queues, of_users]),
+        ("queue-user", []),
+    ):
+        found = load(file, f'share_by = "{share_by}"\n{text}').notes
+        assert list(found) == [note.format(share_by) for note in notes]
+    assert load(file, "[queues.q]\nnever_gpus_max = 3\n").notes == ()
+
+
 def test_port_open_to_other_machines_is_noted() -> None:
     (note,) = load_config(None, {"THEMIS_HTTP_ADDRESS": "0.0.0.0:7651"}).notes
     assert "is open to other machines" in note
