@@ -25,8 +25,6 @@ def parse_arbiter(_context: click.Context, _parameter: click.Parameter, value: s
         parsed = addresses(value, Origin(Path()))
     except ValueProblem as problem:
         raise WrongUse(f"--arbiter: {problem}") from None
-    if any(one.port == 0 for one in parsed):
-        raise WrongUse(f"--arbiter: {value} has port 0, which nobody listens on; write the port that the arbiter told")
     return parsed[0] if len(parsed) == 1 else Arbiters(parsed)
 
 

@@ -22,7 +22,6 @@ from themis_arbiter.server.values import Address, StoreAddress
 PROBLEM_LENGTH_MAX: Final = 300  # of an error's text, to whoever asks
 STEP_DOWN_REST_MS: Final[Millis] = 5_000  # that an arbiter which stepped down leaves to the others
 OTHERS_REST_MS: Final[Millis] = 10_000  # that one leaves to them which may not lead, because the place is another cluster's
-EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - what an address may say, nothing is bound here
 
 
 def place_of(store: StoreAddress, config: ZooKeeperConfig) -> Place:
@@ -38,7 +37,7 @@ def place_of(store: StoreAddress, config: ZooKeeperConfig) -> Place:
 
 def callable_from_elsewhere(address: Address) -> str:
     """`address` as others can call it: one that listens everywhere is called by this machine's name."""
-    return str(Address(socket.gethostname(), address.port) if address.host in EVERYWHERE else address)
+    return str(Address(socket.gethostname(), address.port) if address.is_everywhere else address)
 
 
 _log = logging.getLogger(__name__)

@@ -5,6 +5,7 @@ docs/reference/settings.md all come from it. Everything that is wrong is reporte
 """
 
 import difflib
+import socket
 import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -216,7 +217,11 @@ def load_config(
     if problems:
         raise ConfigError(problems)
     resolved += (Resolved(key, value, str(file)) for key, value in shown_owners(queues, users))
-    notes += _exposed(parsed, sources) + idle_weights(queues, users, ShareBy(parsed["share_by"]), str(file))
+    notes += (
+        _exposed(parsed, sources)
+        + _not_callable(parsed, sources)
+        + idle_weights(queues, users, ShareBy(parsed["share_by"]), str(file))
+    )
     return _build(parsed, queues, users, slowdowns, tuple(resolved), tuple(notes))
 
 
@@ -315,6 +320,15 @@ def _contradictions(parsed: Mapping[str, Any], sources: Mapping[str, str]) -> It
     grpc, http = parsed.get("grpc_address"), parsed.get("http_address")
     if grpc is not None and grpc == http and grpc.port:
         yield f"{sources['http_address']}: http_address: {http} is grpc_address too; give each a port of its own"
+
+
+def _not_callable(parsed: Mapping[str, Any], sources: Mapping[str, str]) -> list[str]:
+    address = parsed["grpc_address"]
+    if parsed["store"].kind != "zookeeper" or not address.is_everywhere:
+        return []
+    where = f"{sources['grpc_address']}: grpc_address: {address} is no address to call"
+    advice = f"standbys will say that the leader is at {socket.gethostname()}:{address.port}"
+    return [f"{where}, so {advice}; where others do not reach it by that name, write one that they do"]
 
 
 def _exposed(parsed: Mapping[str, Any], sources: Mapping[str, str]) -> list[str]:

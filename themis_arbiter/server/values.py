@@ -21,6 +21,8 @@ HOSTS_MAX: Final = 16  # servers of one ZooKeeper, arbiters of one cluster
 RESERVED: Final = frozenset({"election", "epoch", "serves"})  # what arbiters make below their path; see zookeeper/store.py
 RESERVED_START: Final = "book-"
 
+EVERYWHERE: Final = frozenset({"0.0.0.0", "::"})  # noqa: S104 - what an address may say, nothing is bound here
+
 _UNITS_MS: Final[dict[str, int]] = {"ms": 1, "s": 1_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _DURATION: Final = re.compile(r"\s*([0-9.eE+-]+)\s*([a-z]*)\s*")
 _CHROOT: Final = re.compile(r"(/[A-Za-z0-9._-]+)+")
@@ -41,6 +43,11 @@ class Address:
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_everywhere(self) -> bool:
+        """Whether it is one to listen at on every network, which nobody can be called at from another machine."""
+        return self.host in EVERYWHERE
 
     @property
     def is_loopback(self) -> bool:
@@ -224,6 +231,8 @@ def _zookeeper(value: object, text: str, origin: Origin) -> StoreAddress:
         raise ValueProblem(f"{shown(value)} does not name 1 to {HOSTS_MAX} servers; {advice}")
     if len(set(named)) < len(named):
         raise ValueProblem(f"{shown(value)} names a server twice; {advice}")
+    if any(address(host, origin).is_everywhere for host in named):
+        raise ValueProblem(f"{shown(value)} names an address to listen at, not a server's; {advice}")
     if not slash or not _CHROOT.fullmatch(f"/{chroot}") or {".", ".."} & set(chroot.split("/")):
         # Every ZooKeeper has nodes of others at its top.
         letters = "names of letters, digits, `.`, `_` and `-` with one slash before each"
@@ -237,11 +246,16 @@ def _zookeeper(value: object, text: str, origin: Origin) -> StoreAddress:
 
 
 def addresses(value: object, origin: Origin) -> tuple[Address, ...]:
-    """HOST:PORT, or several with commas between. Errors: ValueProblem."""
+    """HOST:PORT to call, or several with commas between. Errors: ValueProblem."""
     parts = [part for part in text_of(value, "an address").split(",") if part.strip()]
     if not 0 < len(parts) <= HOSTS_MAX:
         raise ValueProblem(f"{shown(value)} does not name 1 to {HOSTS_MAX} addresses; write HOST:PORT, with commas between")
-    return tuple(address(part, origin) for part in parts)
+    named = tuple(address(part, origin) for part in parts)
+    for one in named:
+        why = "it is one to listen at" if one.is_everywhere else "" if one.port else "it has port 0"
+        if why:
+            raise ValueProblem(f"{shown(value)}: nobody can be called at {one}: {why}; write where the arbiter says it listens")
+    return named
 
 
 def choice(options: Sequence[str]) -> Parser:

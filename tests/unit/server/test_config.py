@@ -1,5 +1,6 @@
 """Settings: what is read, from where, in which order, and how each mistake is told."""
 
+import socket
 from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
@@ -174,6 +175,12 @@ def test_paths_in_a_file_start_at_the_file_and_others_at_the_working_folder(
             "arbiters call nodes of their own 'election'; name the path otherwise",
         ),
         ('store = "zookeeper:zk1:2181/themis/book-1/a"', "arbiters call nodes of their own 'book-1'"),
+        ('store = "zookeeper:zk1:2181,0.0.0.0:2181/a"', "names an address to listen at, not a server's"),
+        ('[bridge]\narbiter = "a:1,b:0"', "nobody can be called at b:0: it has port 0; write where the arbiter says"),
+        (
+            '[bridge]\narbiter = "[::]:7650"',
+            "nobody can be called at [::]:7650: it is one to listen at",
+        ),
         ('store = "zookeeper:zk1:2181,zk1:2181/a"', "names a server twice"),
         ('store = "zookeeper:zk1/themis"', "'zk1' is not HOST:PORT"),
         ('[zookeeper]\nsession = "10 ms"', "zookeeper.session: 10 ms is not from 1 s to 5 min"),
@@ -300,6 +307,16 @@ def test_misspelt_variable_is_noted_and_foreign_ones_are_not() -> None:
     (note,) = config.notes
     assert "THEMIS_LEASSE" in note
     assert "THEMIS_LEASE?" in note
+
+
+def test_an_arbiter_among_others_that_listens_everywhere_is_told_under_which_name(file: Path) -> None:
+    everywhere = 'grpc_address = "0.0.0.0:7650"\n'
+    (_, note) = load(file, f'{everywhere}store = "zookeeper:zk1:2181/a"').notes
+    assert note.startswith(
+        f"{file}: grpc_address: 0.0.0.0:7650 is no address to call, so standbys will say that the leader is at "
+    )
+    assert f"{socket.gethostname()}:7650" in note
+    assert len(load(file, f'{everywhere}store = "memory:"').notes) == 1
 
 
 def test_weights_of_owners_who_do_not_share_are_noted(file: Path) -> None:
