@@ -25,8 +25,11 @@ class FileJournal:
     journal can no longer be explained.
     """
 
-    def __init__(self, path: Path, settings: Settings, *, flush_steps: int = FLUSH_STEPS_MAX) -> None:
-        """Create `path`. Errors: FileExistsError (a journal is never continued: its arbiter is gone), OSError."""
+    def __init__(self, path: Path, settings: Settings, *, head: str = "", flush_steps: int = FLUSH_STEPS_MAX) -> None:
+        """Create `path`; `head` is its first line where it is a later part of a journal (engine/journal_set.py).
+
+        Errors: FileExistsError (a journal is never continued: its arbiter is gone), OSError.
+        """
         if flush_steps < 1:
             raise CoreError(f"flush_steps must be at least 1: {flush_steps}")
         self.path: Final = path
@@ -34,7 +37,7 @@ class FileJournal:
         self._file: TextIO = open(  # noqa: SIM115 - closed by close()
             path, "x", encoding="utf-8", newline="\n", buffering=BUFFER_BYTES, opener=_private
         )
-        self._file.write(header_line(settings) + "\n")
+        self._file.write((head or header_line(settings)) + "\n")
         self._file.flush()
 
     def record(self, event: Event, effects: Iterable[Effect]) -> None:

@@ -19,8 +19,8 @@ from themis_arbiter.engine.journal_format import (
     event_line,
     parse_header,
     parse_steps,
-    read_lines,
 )
+from themis_arbiter.engine.journal_set import read_journal
 
 
 class StepRefused(Exception):
@@ -49,19 +49,18 @@ class ReplayResult:
 
 def read_settings(path: Path) -> Settings:
     """The settings of the journal's arbiter, for making a fresh one. Errors: JournalFormatError, OSError."""
-    with path.open("rb") as file:
-        return parse_header(_first(read_lines(file)))
+    return parse_header(_first(read_journal(path)))
 
 
 def replay(path: Path, arbiter: Stepping) -> ReplayResult:
     """Step `arbiter`, fresh and with the journal's settings, through the journal until it decides otherwise.
 
+    `path` is the journal, or one of its parts: all are stepped, and lines counted through them.
     Errors: JournalFormatError, StepRefused, OSError.
     """
-    with path.open("rb") as file:
-        lines = read_lines(file)
-        parse_header(_first(lines))
-        return replay_lines(lines, arbiter)
+    lines = read_journal(path)
+    parse_header(_first(lines))
+    return replay_lines(lines, arbiter)
 
 
 def replay_with(path: Path, make: Callable[[Settings], Stepping]) -> ReplayResult:

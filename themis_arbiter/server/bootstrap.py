@@ -45,7 +45,7 @@ from themis_arbiter.server.candidacy import Candidacy, callable_from_elsewhere, 
 from themis_arbiter.server.config import ServerConfig
 from themis_arbiter.server.documents import dumps
 from themis_arbiter.server.http import HttpPort, HttpPortError
-from themis_arbiter.server.journals import LimitedJournal, open_journal, remove_old
+from themis_arbiter.server.journals import RotatingJournal, open_journal, remove_old
 from themis_arbiter.server.local_admin import LocalAdmin
 from themis_arbiter.server.stored_views import StoredViews
 from themis_arbiter.server.term import Seat, Term, TimedArbiter
@@ -205,7 +205,7 @@ class Server:
             self._term.discard_journal()
         elif self._kept is not None:
             store, journal = self._kept
-            if isinstance(journal, LimitedJournal):
+            if isinstance(journal, RotatingJournal):
                 journal.discard()
             store.close()
         self.stop()

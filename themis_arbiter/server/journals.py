@@ -1,4 +1,4 @@
-"""Journals of a live arbiter: a new file at each start, old ones removed, and an end to how large one may become."""
+"""Journals of a live arbiter: a new one at each start, in parts of a size, and old files removed."""
 
 import logging
 import os
@@ -13,6 +13,7 @@ from themis_arbiter.core.effects import Effect
 from themis_arbiter.core.events import Event
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import Millis
+from themis_arbiter.engine.journal_set import PARTS_MAX, part_line, part_path
 from themis_arbiter.obs.logs import log_event
 from themis_arbiter.ports import Journal
 from themis_arbiter.server.config import JournalConfig
@@ -37,21 +38,25 @@ class NoJournal:
         """Nothing is held open."""
 
 
-class LimitedJournal:
-    """A journal that ends when its file has reached `bytes_max`, or when the disk does not take it any more.
+class RotatingJournal:
+    """A journal that goes on in a new part when its file has reached `bytes_max`, and ends when the disk takes no more.
 
-    What it has until then replays all the same. Leases are kept elsewhere, so an arbiter goes on without its journal. It
-    never starts a second file in mid-run: a journal without its beginning explains nothing. One thread at a time.
+    With each new part the oldest journals of the folder go, so that `files_max` files remain: those of earlier runs first,
+    then this one's own first parts, without which it can be read but not replayed. Leases are kept elsewhere, so an arbiter
+    goes on without its journal. One thread at a time.
     """
 
-    def __init__(self, journal: FileJournal, bytes_max: int) -> None:
-        self._journal, self._bytes_max = journal, bytes_max
+    def __init__(self, path: Path, settings: Settings, *, bytes_max: int, files_max: int) -> None:
+        """Create the first part. Errors: OSError."""
+        self._first, self._settings, self._bytes_max, self._files_max = path, settings, bytes_max, files_max
+        self._journal = FileJournal(path, settings)
+        self._parts = 1
         self._steps = 0
-        self.is_full = False
+        self.is_over = False
 
     def record(self, event: Event, effects: Iterable[Effect]) -> None:
-        """Append one step, unless the journal is full."""
-        if self.is_full:
+        """Append one step, unless the journal has ended."""
+        if self.is_over:
             return
         try:
             self._journal.record(event, effects)
@@ -59,13 +64,24 @@ class LimitedJournal:
             if self._steps % SIZE_CHECK_STEPS == 0:
                 self._journal.flush()
                 if self._journal.path.stat().st_size >= self._bytes_max:
-                    self._end("the journal is full and ends here")
+                    self._begin_part()
         except OSError as error:
             self._end("the journal cannot be written any more and ends here", error)
 
+    def _begin_part(self) -> None:
+        if self._parts == PARTS_MAX:
+            self._end(f"the journal has {PARTS_MAX} parts and ends here")
+            return
+        self._journal.close()
+        self._parts += 1
+        path = part_path(self._first, self._parts)
+        self._journal = FileJournal(path, self._settings, head=part_line(self._first, self._parts))
+        remove_old(path.parent, keep=self._files_max, but=path)
+        log_event(_log, logging.INFO, "the journal goes on in a new part", path=path)
+
     def flush(self) -> None:
         """Let what was recorded reach the operating system."""
-        if not self.is_full:
+        if not self.is_over:
             try:
                 self._journal.flush()
             except OSError as error:
@@ -76,7 +92,7 @@ class LimitedJournal:
         try:
             self._journal.close()
         except OSError:
-            if not self.is_full:
+            if not self.is_over:
                 raise
 
     def discard(self) -> None:
@@ -84,10 +100,10 @@ class LimitedJournal:
         with suppress(OSError):
             self._journal.close()
             self._journal.path.unlink(missing_ok=True)
-        self.is_full = True
+        self.is_over = True
 
     def _end(self, why: str, error: OSError | None = None) -> None:
-        self.is_full = True
+        self.is_over = True
         log_event(_log, logging.WARNING, why, path=self._journal.path, error=str(error or ""))
 
 
@@ -102,11 +118,12 @@ def open_journal(config: JournalConfig | None, settings: Settings, now_ms: Milli
     # Sorts by time; the process id keeps two starts within one millisecond apart.
     stamp = datetime.fromtimestamp(now_ms / 1_000, UTC).strftime("%Y%m%dT%H%M%S.%f")[:-3]
     path = config.folder / f"{PREFIX}{stamp}-{os.getpid()}{SUFFIX}"
-    return LimitedJournal(FileJournal(path, settings), config.bytes_max)
+    return RotatingJournal(path, settings, bytes_max=config.bytes_max, files_max=config.files_max)
 
 
-def remove_old(folder: Path, *, keep: int) -> None:
-    """Remove all but the newest `keep` journals of `folder`; other files are none of our business."""
-    journals = sorted(p for p in folder.glob(f"{PREFIX}*{SUFFIX}") if p.is_file())
-    for path in journals[: max(0, len(journals) - keep)]:
+def remove_old(folder: Path, *, keep: int, but: Path | None = None) -> None:
+    """Remove all but the newest `keep` journals of `folder`, `but` among them; other files are none of our business."""
+    journals = sorted(p for p in folder.glob(f"{PREFIX}*{SUFFIX}") if p.is_file() and p != but)
+    kept = keep - (but is not None)
+    for path in journals[: max(0, len(journals) - kept)]:
         path.unlink(missing_ok=True)

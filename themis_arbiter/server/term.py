@@ -21,7 +21,7 @@ from themis_arbiter.engine.recovery import take_over
 from themis_arbiter.engine.timers import TimerTable
 from themis_arbiter.obs.logs import log_event
 from themis_arbiter.ports import Clock, Journal, LeaseStore, Observer, ResourceManager
-from themis_arbiter.server.journals import LimitedJournal
+from themis_arbiter.server.journals import RotatingJournal
 
 ViewT = TypeVar("ViewT")
 
@@ -120,7 +120,7 @@ class Term:
 
     def discard_journal(self) -> None:
         """Of a term that could not begin nothing is worth keeping."""
-        if isinstance(self._journal, LimitedJournal):
+        if isinstance(self._journal, RotatingJournal):
             self._journal.discard()
 
     def end(self, timeout_s: float) -> bool:

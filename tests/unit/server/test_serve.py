@@ -20,7 +20,6 @@ from themis_arbiter.core.events import Event, RmAttached
 from themis_arbiter.core.types import Millis
 from themis_arbiter.server.bootstrap import Server, StartError, build
 from themis_arbiter.server.config import ServerConfig, load_config
-from themis_arbiter.server.journals import remove_old
 
 STOP_S_MAX = 5.0
 COMMAND = (sys.executable, "-m", "themis_arbiter.cli")
@@ -184,12 +183,3 @@ def test_each_start_journals_to_its_own_file_and_old_ones_go(tmp_path: Path) -> 
     for path in journals:
         assert '"EpochAcquired"' in path.read_text(encoding="utf-8")
         assert path.stat().st_mode & 0o077 == 0
-
-
-def test_old_journals_go_oldest_first(tmp_path: Path) -> None:
-    for day in ("03", "01", "02"):
-        (tmp_path / f"arbiter-202601{day}T000000.000-1.journal").touch()
-    remove_old(tmp_path, keep=2)
-    assert [p.name[14:16] for p in sorted(tmp_path.iterdir())] == ["02", "03"]
-    remove_old(tmp_path, keep=0)
-    assert list(tmp_path.iterdir()) == []
