@@ -93,5 +93,8 @@ def accepts(part: Part, more: tuple[GpuId, ...], supply: Supply) -> bool:
         on_node[node] = on_node.get(node, 0) + 1
     if any(n % part.unit or n > supply.room_on(part.job_id, node) for node, n in on_node.items()):
         return False
+    types = {m.name: m.gpu_type.lower() for m in supply.topology.machines}
+    if part.types and any(types[node] not in part.types for node in on_node):
+        return False
     mine = (*part.anchor, *part.keep, *more)
     return all(gpu in places for gpu in mine) and supply.topology.locality(mine) <= part.level

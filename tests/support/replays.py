@@ -13,7 +13,7 @@ from themis_arbiter.core.events import Event
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.speedup import NO_SLOWDOWN, SlowdownModel
 from themis_arbiter.core.topology import Machine, Topology
-from themis_arbiter.core.types import OnLeaseEnd
+from themis_arbiter.core.types import GpuId, OnLeaseEnd
 from themis_arbiter.sim.sim_jobs import SimulatedJob
 from themis_arbiter.sim.simulate import Inputs, Replayed, replay
 from themis_arbiter.sim.trace import Trace, TraceJob
@@ -77,6 +77,16 @@ class Records:
         """Nothing is open."""
 
 
+def slowest(spec: TraceJob, gpus: Iterable[GpuId], topology: Topology) -> float:
+    """The declared speed of the slowest of these GPUs, all of which the job may have."""
+    if not spec.gpu_speeds:
+        return 1.0
+    types = {m.name: m.gpu_type.lower() for m in topology.machines}
+    speeds = [dict(spec.gpu_speeds).get(types[gpu.rpartition(":")[0]], 0.0) for gpu in gpus]
+    assert min(speeds) > 0.0, f"{spec.key} ran on a type that it must not have: {gpus}"
+    return min(speeds)
+
+
 def check(jobs: Sequence[SimulatedJob], topology: Topology, slowdowns: SlowdownModel, settings: Settings) -> None:
     """The cluster's rules."""
     longest_ms = settings.lease_ms + settings.notice_ms + settings.restart_cost_ms
@@ -97,7 +107,8 @@ def check(jobs: Sequence[SimulatedJob], topology: Topology, slowdowns: SlowdownM
                     done = 0.0
             pays = min(owed, run.end_ms - run.start_ms)
             owed -= pays
-            done += (run.end_ms - run.start_ms - pays) * slowdowns.speed(each.spec.model, run.gpus, topology)
+            speed = slowdowns.speed(each.spec.model, run.gpus, topology) * slowest(each.spec, run.gpus, topology)
+            done += (run.end_ms - run.start_ms - pays) * speed
         assert abs(done - each.work) <= WORK_SHARE_MAX * each.work, f"{each.job_id}: did {done} of {each.work}"
     for gpu, held in stays.items():
         held.sort()

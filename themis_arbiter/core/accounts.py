@@ -12,7 +12,7 @@ from dataclasses import replace
 from themis_arbiter.core.events import ContainerReport, JobReport, Meter
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import JobId, Millis
-from themis_arbiter.core.workload import Job, job_of
+from themis_arbiter.core.workload import GONE_STATUS, Job, job_of
 
 
 def take_back(state: State, report: JobReport) -> tuple[Job | None, tuple[JobId, ...], list[Millis]]:
@@ -102,7 +102,7 @@ def _enter_ended(state: State, job_id: JobId, meter: Meter) -> None:
         arrival_ms=app.arrival_ms,
         is_finished=True,
         finish_ms=ended_ms,
-        final_status="UNKNOWN",
+        final_status=GONE_STATUS,
     )
     job = job_of(meter, report).at(ended_ms)
     state.jobs[job_id] = replace(job, gpus_running=0, rate=0.0)

@@ -16,11 +16,12 @@ from math import ceil, inf
 from typing import Final
 
 from themis_arbiter.core.admin_state import Admitted
+from themis_arbiter.core.fluid_types import share_rate
 from themis_arbiter.core.kinds import as_fluid, flow, holds_gpus, is_admission_on, why_impossible
 from themis_arbiter.core.owners import counted_weights
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import AppId, Millis
-from themis_arbiter.core.workload import App
+from themis_arbiter.core.workload import App, app_speeds
 
 MOVED_MS_MIN: Final = 1.0  # a fair finish that moves by less does not move
 HALVINGS: Final = 6  # of the time between two ends, in which a forecast is looked for
@@ -124,8 +125,10 @@ def t_independent_ms(state: State, app: App) -> float:
     work, parallelism = state.app_shape(app)
     inside = [a.app_id for a in state.admin.admitted if a.app_id in state.live_jobs and a.app_id != app.app_id]
     counted = counted_weights(state, (*inside, app.app_id))
-    share = state.topology.gpu_count * counted[app.app_id] / sum(counted.values())
-    return max(float(state.settings.rho_floor_ms), work / max(SHARE_MIN, min(parallelism, share)))
+    speeds = app_speeds(state.app_jobs(app))
+    types = state.topology.gpus_by_type if speeds else (("", state.topology.gpu_count),)
+    rate = share_rate(speeds, types, counted[app.app_id], sum(counted.values()), parallelism)
+    return max(float(state.settings.rho_floor_ms), work / max(SHARE_MIN, rate))
 
 
 def _promise(state: State, app_id: AppId) -> None:

@@ -25,6 +25,12 @@ def _names(kind: type) -> tuple[str, ...]:
     return tuple(f.name for f in fields(kind))
 
 
+@cache
+def _left_out(kind: type) -> tuple[str, ...]:
+    """Fields that are not written where they are empty."""
+    return tuple(f.name for f in fields(kind) if f.metadata.get("left_out"))
+
+
 def to_plain(value: Any) -> Any:
     """`value` as dicts, lists, strings and numbers. Errors: CoreError for a type that the journal cannot hold."""
     kind = type(value)
@@ -35,7 +41,11 @@ def to_plain(value: Any) -> Any:
     if isinstance(value, Enum):
         return value.value
     if is_dataclass(kind):
-        return {name: to_plain(getattr(value, name)) for name in _names(kind)}
+        plain = {name: to_plain(getattr(value, name)) for name in _names(kind)}
+        for name in _left_out(kind):
+            if not plain[name]:
+                del plain[name]
+        return plain
     if isinstance(value, Mapping):
         return {str(k): to_plain(v) for k, v in value.items()}
     if isinstance(value, bool | int | float | str):

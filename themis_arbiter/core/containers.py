@@ -10,7 +10,7 @@ from themis_arbiter.core import accounts
 from themis_arbiter.core.effects import ContainerLost
 from themis_arbiter.core.events import END_CAUSES, ContainerReport, EndCause
 from themis_arbiter.core.state import State
-from themis_arbiter.core.types import JobId, NodeName, add_count
+from themis_arbiter.core.types import JobId, NodeName, add_count, gpu_id
 
 
 def take_containers(state: State, containers: Sequence[ContainerReport], known: Mapping[str, ContainerReport]) -> set[JobId]:
@@ -71,7 +71,8 @@ def _start(state: State, job_id: JobId, gpus: Sequence[int]) -> bool:
     job = state.jobs[job_id]
     if job.has_started or not state.settings.is_first_start_free:
         # A start is no service: what it costs is taken off before it is metered.
-        state.jobs[job_id] = job.less([count * state.settings.restart_cost_ms for count in gpus])
+        speed = state.type_speed(job, [gpu_id(node, 0) for node in state.usage.get(job_id, ())])
+        state.jobs[job_id] = job.less([count * state.settings.restart_cost_ms for count in gpus], speed)
     return job.gpus_running > 0
 
 

@@ -14,6 +14,7 @@ from themis_arbiter.core.types import (
     AppId,
     Epoch,
     GpuMillis,
+    GpuSpeeds,
     JobId,
     LeaseId,
     LossCurve,
@@ -23,7 +24,7 @@ from themis_arbiter.core.types import (
     RackName,
     RoundNo,
 )
-from themis_arbiter.core.value import value
+from themis_arbiter.core.value import LEFT_OUT, value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +71,7 @@ class JobReport:
     is_finished: bool = False
     finish_ms: Millis = 0
     final_status: str = ""
+    gpu_speeds: GpuSpeeds = field(default=(), metadata=LEFT_OUT)
 
 
 @value(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from themis_arbiter.core import admission
+from themis_arbiter.core.gpu_speeds import as_text
 from themis_arbiter.core.kinds import never_rooms, on_lease_end, protected_jobs, why_impossible, work_lost_by_moving
 from themis_arbiter.core.lease import Cause, Lease, LeaseState
 from themis_arbiter.core.machine import Arbiter
@@ -12,9 +13,7 @@ from themis_arbiter.core.state import State
 from themis_arbiter.core.types import AppId, GpuId, JobId, Millis, NodeName, OnLeaseEnd
 from themis_arbiter.core.views import NodeState
 from themis_arbiter.core.views_of import app_view, nodes_of, stored_apps
-from themis_arbiter.core.workload import App, Job
-
-GONE_STATUS = "UNKNOWN"  # of a job that the ResourceManager stopped naming
+from themis_arbiter.core.workload import GONE_STATUS, App, Job
 
 
 def explain(arbiter: Arbiter, app_id: AppId, now_ms: Millis) -> tuple[str, ...] | None:
@@ -116,6 +115,8 @@ def _of_job(state: State, job: Job, now_ms: Millis) -> Iterator[str]:
     elif job.wanted < job.report.gang:
         few = f"{job.job_id} asks for {job.wanted} GPUs, fewer than its gang of {job.report.gang}"
         yield f"{few}: it is offered none until it asks for them."
+    if job.report.gpu_speeds:
+        yield _types(state, job)
     if job.retry_ms > now_ms:
         yield _backing_off(job, now_ms)
     yield from _kind(state, job, now_ms)
@@ -123,6 +124,16 @@ def _of_job(state: State, job: Job, now_ms: Millis) -> Iterator[str]:
     for lease in state.ledger.of_job(job.job_id):
         yield _lease(state, lease, now_ms)
     yield from _nodes(state, job)
+
+
+def _types(state: State, job: Job) -> str:
+    """What it declares of GPU types, and what that means here."""
+    speeds, total = state.topology.speeds(job.report.gpu_speeds), state.topology.gpu_count
+    usable = total if speeds is None else speeds.usable
+    return (
+        f"{job.job_id} declares speeds by GPU type ({as_text(job.report.gpu_speeds)}): {usable} of the cluster's {total} GPUs "
+        "are of types that it can use, and it is never given another."
+    )
 
 
 def _backing_off(job: Job, now_ms: Millis) -> str:

@@ -16,8 +16,9 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
+from themis_arbiter.core.fluid_types import Types, are_typed, order_of, typed_rates
 from themis_arbiter.core.owners import Owners
-from themis_arbiter.core.types import AppId, CoreError, GpuMillis, Millis
+from themis_arbiter.core.types import AppId, CoreError, GpuMillis, GpuSpeeds, Millis
 from themis_arbiter.core.value import changed, value
 
 DONE_SHARE: Final = 1e-9  # of an app's work: what is left below this is rounding, not work
@@ -35,6 +36,7 @@ class FluidApp:
     parallelism: float
     weight: float = 1.0
     owners: Owners = ()  # all apps of a model have as many
+    speeds: GpuSpeeds = ()  # by GPU type (core.gpu_speeds)
 
 
 _with_left = changed(FluidApp, "left")
@@ -48,7 +50,7 @@ def fair_rates(apps: list[FluidApp], gpus: float) -> dict[AppId, float]:
 
 
 def _drained(
-    live: list[FluidApp], gpus: float, now: float, until: float
+    live: list[FluidApp], gpus: float, types: Types, now: float, until: float
 ) -> tuple[dict[AppId, float], dict[AppId, float], float]:
     """Let `live` flow from `now` to `until`: who ends when, what work each then has left, and the time reached.
 
@@ -59,10 +61,15 @@ def _drained(
     names, lefts = [a.app_id for a in order], [a.left for a in order]
     caps, weights, owners = [a.parallelism for a in order], [a.weight for a in order], [a.owners for a in order]
     done = [DONE_SHARE * a.work for a in order]
+    is_typed = are_typed([a.speeds for a in order], types)
+    prefers = [order_of(a.speeds, types) if is_typed else [] for a in order]
     ends: dict[AppId, float] = {}
     rest: dict[AppId, float] = {}
     while names and now < until:
-        rates = _rates(caps, weights, owners, gpus)
+        if is_typed:
+            rates = typed_rates(caps, weights, owners, prefers, types)
+        else:
+            rates = _rates(caps, weights, owners, gpus)
         step = min((left / rate for left, rate in zip(lefts, rates, strict=True) if rate > 0), default=inf)
         step = min(step, until - now)
         if step == inf:  # nothing moves for ever: there is no GPU
@@ -72,7 +79,7 @@ def _drained(
         gone = [k for k, left in enumerate(lefts) if left <= done[k]]
         for k in reversed(gone):
             ends[names[k]], rest[names[k]] = now, max(0.0, lefts[k])
-            for column in (names, lefts, caps, weights, owners, done):
+            for column in (names, lefts, caps, weights, owners, done, prefers):
                 del column[k]
     return ends, rest | dict(zip(names, lefts, strict=True)), max(now, until) if until < inf else now
 
@@ -118,8 +125,9 @@ class _Input:
     at: float
     serial: int
     gpus: float | None = None
+    types: Types = ()  # of these GPUs
     join: FluidApp | None = None
-    extra: tuple[AppId, GpuMillis, float] | None = None  # work that comes or goes, and the parallelism from then on
+    extra: tuple[AppId, GpuMillis, float, GpuSpeeds] | None = None  # more work; parallelism and speeds from then on
     share: tuple[AppId, float, Owners] | None = None
 
     def __lt__(self, other: "_Input") -> bool:
@@ -132,6 +140,7 @@ class _Flow:
 
     now: float = 0.0
     gpus: float = 0.0
+    types: Types = ()
     apps: Mapping[AppId, FluidApp] = field(default_factory=dict)
     finished: Mapping[AppId, float] = field(default_factory=dict)
 
@@ -141,23 +150,23 @@ class _Flow:
             return self
         live = [a for a in self.apps.values() if a.app_id not in self.finished]
         if not live:
-            return _Flow(until if until < inf else self.now, self.gpus, self.apps, self.finished)
-        ends, left, now = _drained(live, self.gpus, self.now, until)
+            return _Flow(until if until < inf else self.now, self.gpus, self.types, self.apps, self.finished)
+        ends, left, now = _drained(live, self.gpus, self.types, self.now, until)
         apps = dict(self.apps)
         for app_id, rest in left.items():
             apps[app_id] = _with_left(apps[app_id], rest)
-        return _Flow(now, self.gpus, apps, {**self.finished, **ends})
+        return _Flow(now, self.gpus, self.types, apps, {**self.finished, **ends})
 
     def ends(self) -> dict[AppId, float]:
         """When each app's work is gone if nothing is told any more."""
         live = [a for a in self.apps.values() if a.app_id not in self.finished]
-        return {**self.finished, **_drained(live, self.gpus, self.now, inf)[0]}
+        return {**self.finished, **_drained(live, self.gpus, self.types, self.now, inf)[0]}
 
     def told(self, news: _Input) -> "_Flow":
         """The model after one input."""
         flow = self.run(news.at)
         if news.gpus is not None:
-            return replace(flow, gpus=news.gpus)
+            return replace(flow, gpus=news.gpus, types=news.types)
         if news.join is not None:
             return replace(flow, apps={**flow.apps, news.join.app_id: news.join})
         if news.share is not None:
@@ -167,11 +176,11 @@ class _Flow:
                 return flow
             return replace(flow, apps={**flow.apps, app_id: replace(known, weight=weight, owners=owners)})
         assert news.extra is not None
-        app_id, extra, parallelism = news.extra
+        app_id, extra, parallelism, speeds = news.extra
         app = flow.apps.get(app_id)
         if app is None:
             return flow
-        app = replace(app, work=app.work + extra, left=max(0.0, app.left + extra), parallelism=parallelism)
+        app = replace(app, work=app.work + extra, left=max(0.0, app.left + extra), parallelism=parallelism, speeds=speeds)
         finished = dict(flow.finished)
         if app.left > DONE_SHARE * app.work:
             finished.pop(app_id, None)
@@ -191,9 +200,9 @@ class FluidShare:
         self._serial = 0
         self._ends: Mapping[AppId, float] | None = None
 
-    def set_gpus(self, gpus: float, at_ms: Millis) -> None:
-        """From `at_ms` on the cluster has `gpus` GPUs."""
-        self._tell(at_ms, gpus=max(0.0, gpus))
+    def set_gpus(self, gpus: float, at_ms: Millis, types: Types = ()) -> None:
+        """From `at_ms` on the cluster has `gpus` GPUs, so many of each type; () where nobody tells types apart."""
+        self._tell(at_ms, gpus=max(0.0, gpus), types=types)
 
     def join(self, app: FluidApp) -> None:
         """An app arrives, at its `arrival_ms`. Errors: CoreError where its numbers make no sense."""
@@ -201,21 +210,21 @@ class FluidShare:
             raise CoreError(f"app {app.app_id}: work, parallelism and weight must be above 0: {app}")
         self._tell(app.arrival_ms, join=app)
 
-    def redeclare(self, app_id: AppId, work: GpuMillis, parallelism: float, now_ms: Millis) -> None:
-        """The app's work or parallelism is another than said.
+    def redeclare(self, app_id: AppId, work: GpuMillis, parallelism: float, now_ms: Millis, speeds: GpuSpeeds = ()) -> None:
+        """The app's work, parallelism or speeds by GPU type are others than said.
 
         As if from its start while that can be rewound to; later, the difference in work comes (or goes) now, and so does what
         it can use: a finished app then re-enters. A search that submits its jobs over minutes is as wide as it is in the end.
         """
         for k, news in enumerate(self._inputs):
             if news.join is not None and news.join.app_id == app_id:
-                app = replace(news.join, work=work, left=work, parallelism=parallelism)
+                app = replace(news.join, work=work, left=work, parallelism=parallelism, speeds=speeds)
                 self._inputs[k] = replace(news, join=app)
                 self._ends = None
                 return
         known = self._now().apps.get(app_id)
-        if known is not None and (known.work, known.parallelism) != (work, parallelism):
-            self._tell(now_ms, extra=(app_id, work - known.work, parallelism))
+        if known is not None and (known.work, known.parallelism, known.speeds) != (work, parallelism, speeds):
+            self._tell(now_ms, extra=(app_id, work - known.work, parallelism, speeds))
 
     def reweigh(self, app_id: AppId, weight: float, owners: Owners, now_ms: Millis) -> None:
         """The app's weight or its owners are others from `now_ms` on."""
@@ -264,11 +273,12 @@ class FluidShare:
         at_ms: Millis,
         *,
         gpus: float | None = None,
+        types: Types = (),
         join: FluidApp | None = None,
-        extra: tuple[AppId, GpuMillis, float] | None = None,
+        extra: tuple[AppId, GpuMillis, float, GpuSpeeds] | None = None,
         share: tuple[AppId, float, Owners] | None = None,
     ) -> None:
         self._serial += 1
         self._ends = None
         at = max(float(at_ms), self._horizon)
-        insort(self._inputs, _Input(at, self._serial, gpus, join, extra, share))
+        insort(self._inputs, _Input(at, self._serial, gpus, types, join, extra, share))

@@ -23,7 +23,7 @@ from themis_arbiter.core.leasing import hear_drains, lose_node, settle
 from themis_arbiter.core.owners import owners_of
 from themis_arbiter.core.state import ENDED_APPS_KEPT_MAX, State
 from themis_arbiter.core.types import AppId, JobId, Millis, NodeName, OnLeaseEnd, ordinal_of
-from themis_arbiter.core.workload import App, Job
+from themis_arbiter.core.workload import GONE_STATUS, App, Job
 
 
 def on_rm_reported(state: State, event: RmReported) -> None:
@@ -88,6 +88,8 @@ def _take_nodes(state: State, event: RmReported) -> None:
         state.want_round()
     for name in sorted(before.keys() - state.nodes.keys()):
         lose_node(state, name)
+    for name in sorted(n for n, r in before.items() if r.gpu_type and n in state.nodes and _is_retyped(r, state.nodes[n])):
+        lose_node(state, name)  # other hardware: what ran there is gone, and those who won GPUs there may not have these
     _drain_vanished_gpus(state)
 
 
@@ -120,6 +122,10 @@ def _shape(node: NodeReport) -> tuple[object, ...]:
     return node.rack, node.gpus, node.gpus_per_slot, node.gpu_type, node.is_schedulable
 
 
+def _is_retyped(before: NodeReport, now: NodeReport) -> bool:
+    return before.gpu_type.lower() != now.gpu_type.lower() and not now.is_lost
+
+
 def _drain_vanished_gpus(state: State) -> None:
     """A node that now has fewer GPUs than are leased on it: the leases of those gone end like those of a lost node."""
     gone = sorted({x.node_of_gpu for x in state.ledger if x.gpu not in state.topology.places} & state.nodes.keys())
@@ -136,8 +142,9 @@ def _take_job(state: State, report: JobReport) -> None:
     else:
         if old.report.is_finished:
             return
-        if report.app_id != old.report.app_id:  # an application cannot change its app: tags are fixed at submission
-            report = replace(report, app_id=old.report.app_id)
+        said = old.report.app_id, old.report.gpu_speeds
+        if (report.app_id, report.gpu_speeds) != said:  # what is said at submission cannot change
+            report = replace(report, app_id=said[0], gpu_speeds=said[1])
         state.jobs[report.job_id] = old.at(state.now_ms).told(report)
         if report.queue != old.report.queue:
             _move_queue(state, old.report, report.queue)
@@ -160,6 +167,8 @@ def _move_queue(state: State, old: JobReport, queue: str) -> None:
 
 def _new_job(state: State, report: JobReport) -> None:
     state.live_jobs.setdefault(report.app_id, {})[report.job_id] = None
+    if report.gpu_speeds:
+        state.typed.add(report.job_id)
     job, ended, arrivals = accounts.take_back(state, report)
     if job is None:
         most = max(report.gang, report.gpus_asked, report.max_gpus)
@@ -189,7 +198,7 @@ def _forget_unreported_jobs(state: State, named: set[JobId]) -> None:
     for job_id in [j for j in state.jobs if state.is_live(j) and j not in named]:
         job = state.jobs[job_id]
         ended_ms = state.heard_ms or state.now_ms
-        ended = replace(job.report, is_finished=True, finish_ms=ended_ms, final_status="UNKNOWN", gpus_asked=0)
+        ended = replace(job.report, is_finished=True, finish_ms=ended_ms, final_status=GONE_STATUS, gpus_asked=0)
         state.jobs[job_id] = replace(job, report=ended)
         _finish_job(state, job_id, ended_ms)
         _end_app_if_over(state, job.report.app_id)
@@ -204,6 +213,7 @@ def _finish_job(state: State, job_id: JobId, finish_ms: Millis) -> None:
     report = replace(job.report, gpus_asked=0, finish_ms=finish_ms)
     state.jobs[job_id] = replace(job, report=report, attained=attained, done=done, gpus_running=0, rate=0.0)
     state.running.pop(job_id, None)
+    state.typed.discard(job_id)
     state.returning.pop(job_id, None)
     state.gang_deadlines.pop(job_id, None)
     state.remetered[job_id] = None

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from themis_arbiter.core.lease import LeaseState
+from themis_arbiter.core.lease import Cause, LeaseState
 from themis_arbiter.core.market_view import Offered, is_as_seen, look_at_app
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import AppId, CoreError, JobId, NodeName
@@ -33,6 +33,10 @@ def _check_leases(state: State) -> None:
             _claim(lease.state is not LeaseState.WAITING, f"{lease} waits for its own GPU")
         if lease.state is LeaseState.DRAINING:
             _claim(lease.lease_id in state.deadlines, f"{lease} drains without a deadline")
+        is_new = lease.state in (LeaseState.PENDING, LeaseState.WAITING) and lease.cause is not Cause.ADOPTED
+        if is_new and lease.job_id in state.typed:
+            usable = state.is_usable(state.jobs[lease.job_id], lease.gpu)
+            _claim(usable or lease.gpu not in state.topology.places, f"{lease} is of a type that its job must not have")
         longest = state.settings.lease_ms + state.settings.notice_ms + state.settings.restart_cost_ms
         _claim(lease.end_ms - max(lease.start_ms, state.now_ms) <= longest, f"{lease} has more than the longest lease left")
 
@@ -55,6 +59,8 @@ def _check_counts(state: State) -> None:
         if not job.report.is_finished:
             expected.setdefault(job.report.app_id, set()).add(job_id)
     _claim(live == expected, "live jobs are miscounted")
+    typed = {j for j, job in state.jobs.items() if job.report.gpu_speeds and not job.report.is_finished}
+    _claim(typed == state.typed, f"who declares speeds by GPU type is miscounted: {state.typed}, not {typed}")
 
 
 def _check_seen(state: State) -> None:

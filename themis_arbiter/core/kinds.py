@@ -14,10 +14,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from themis_arbiter.core.fluid import FluidApp
+from themis_arbiter.core.gpu_speeds import Speeds, as_text
 from themis_arbiter.core.owners import owners_of
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import AppId, GpuMillis, JobId, Millis, OnLeaseEnd
-from themis_arbiter.core.workload import App, Job
+from themis_arbiter.core.workload import App, Job, app_speeds
 
 
 def on_lease_end(state: State, job: Job) -> OnLeaseEnd:
@@ -84,15 +85,23 @@ def why_impossible(state: State, job_id: JobId, sizes: Mapping[int, int] | None 
 
     `sizes`: what `node_sizes` says, for who asks about many jobs.
     """
-    sizes = sizes if sizes is not None else node_sizes(state)
     job = state.jobs[job_id]
     gang, unit = job.report.gang, job.report.unit
+    speeds, of_types = state.topology.speeds(job.report.gpu_speeds), ""
+    if speeds is not None:
+        sizes = node_sizes(state, speeds)
+        of_types = f" of types that it declares ({as_text(job.report.gpu_speeds)})"
+    elif sizes is None:
+        sizes = node_sizes(state)
+    if of_types and not sizes:
+        there = ", ".join(name or "none" for name, _ in state.topology.gpus_by_type)
+        return f"the cluster has no GPUs{of_types}; those that it has are of type {there}"
     largest = max(sizes, default=0)
     total = sum(gpus // unit * unit * count for gpus, count in sizes.items())
     if unit > largest:
-        return f"it asks for {unit} GPUs in one container and no node has more than {largest}"
+        return f"it asks for {unit} GPUs in one container and no node has more than {largest}{of_types}"
     if gang > total:
-        return f"it needs {gang} GPUs at once, in containers of {unit}, and the cluster has {total}"
+        return f"it needs {gang} GPUs at once, in containers of {unit}, and the cluster has {total}{of_types}"
     rule = state.settings.queues.get(job.report.queue)
     cap = rule.never_gpus_max if rule is not None and on_lease_end(state, job) is OnLeaseEnd.NEVER else None
     if cap is not None and gang > cap:
@@ -100,11 +109,11 @@ def why_impossible(state: State, job_id: JobId, sizes: Mapping[int, int] | None 
     return ""
 
 
-def node_sizes(state: State) -> dict[int, int]:
-    """How many nodes in service have how many GPUs."""
+def node_sizes(state: State, speeds: Speeds | None = None) -> dict[int, int]:
+    """How many nodes in service have how many GPUs; with `speeds`, of nodes whose GPUs may be used by these."""
     sizes: dict[int, int] = {}
     for node in state.nodes.values():
-        if not state.is_out_of_service(node.node):
+        if not state.is_out_of_service(node.node) and (speeds is None or speeds.of_machine.get(node.node, 0.0) > 0.0):
             sizes[node.gpus] = sizes.get(node.gpus, 0) + 1
     return sizes
 
@@ -173,4 +182,5 @@ def as_fluid(state: State, app: App, arrival_ms: Millis, work: GpuMillis, parall
         parallelism=parallelism,
         weight=app.weight,
         owners=owners_of(state.settings, app),
+        speeds=app_speeds(state.app_jobs(app)),
     )

@@ -66,6 +66,7 @@ def market_of(state: State, offered: Offered, *, is_recall: bool = False) -> Mar
         memory_mb=memory_mb,
         vcores=vcores,
         presence=state.presence,
+        is_typed=bool(state.typed),
     )
 
 
@@ -159,7 +160,8 @@ def look_at_app(
 def _waits_unlimited(state: State, job: Job) -> bool:
     """Whether what is seen of the job hangs on the job alone."""
     report = job.report
-    return not (_holds(state, job) or report.memory_mb or report.vcores or job.retry_ms > state.now_ms)
+    is_limited = report.memory_mb or report.vcores or report.gpu_speeds
+    return not (_holds(state, job) or is_limited or job.retry_ms > state.now_ms)
 
 
 def _holds(state: State, job: Job) -> bool:
@@ -200,7 +202,7 @@ def _market_job(state: State, job: Job, offered: Offered, never: dict[str, int])
             job.remaining(guessed_work(job, state.settings.lease_ms)),
             job.has_run,
             tuple([g for g in mine if g not in offered.ending]) if len(ends) < len(mine) else (),
-            ends,
+            _usable(state, job, ends),
             work_lost_by_moving(state, job),
             max(0.0, job.attained),
             max(0.0, job.done - job.begun_at),
@@ -242,7 +244,7 @@ def _make_market_job(state: State, job: Job, offered: Offered, never: dict[str, 
         remaining=job.remaining(guessed_work(job, state.settings.lease_ms)),
         has_run=job.has_run,
         held=tuple([g for g in mine if g not in offered.ending]) if len(ends) < len(mine) else (),
-        ending=ends,
+        ending=_usable(state, job, ends),
         restart_ms=state.settings.restart_cost_ms + report.checkpoint_ms,
         lost=work_lost_by_moving(state, job),
         attained=max(0.0, job.attained),
@@ -250,10 +252,29 @@ def _make_market_job(state: State, job: Job, offered: Offered, never: dict[str, 
         memory_mb=report.memory_mb,
         vcores=report.vcores,
         loss_curve=report.loss_curve,
+        gpu_speeds=report.gpu_speeds,
     )
 
 
+def _usable(state: State, job: Job, ends: tuple[GpuId, ...]) -> tuple[GpuId, ...]:
+    """Those of the GPUs whose type the job may have: others, which it was not given here, it does not get again."""
+    speeds = state.topology.speeds(job.report.gpu_speeds)
+    return ends if speeds is None else tuple([g for g in ends if speeds.is_usable(g)])
+
+
 def _room(state: State, job: Job, offered: Offered) -> dict[NodeName, int]:
+    """GPUs of each node with offers that the job may have and its containers have room for; empty where nothing limits it.
+
+    This is where GPU types become law: whatever a policy decides, nothing is placed beyond this room.
+    """
+    rooms = _room_beside(state, job, offered)
+    speeds = state.topology.speeds(job.report.gpu_speeds)
+    if speeds is None:
+        return rooms
+    return {name: rooms.get(name, len(gpus)) if speeds.of_machine[name] else 0 for name, gpus in offered.by_node.items()}
+
+
+def _room_beside(state: State, job: Job, offered: Offered) -> dict[NodeName, int]:
     """GPUs of each node with offers that the job's containers have memory and CPU for, beside those it keeps.
 
     What ending holders use there will be free when they go; how much that is, only their asks tell, so a GPU that ends

@@ -69,14 +69,14 @@ def _count(job: MarketJob, got: Mapping[JobId, tuple[GpuId, ...]]) -> int:
     return len(job.held) + len(got.get(job.job_id, ()))
 
 
-def _used(market: Market, job: MarketJob, got: tuple[GpuId, ...]) -> tuple[int, Locality, bool]:
+def _used(market: Market, job: MarketJob, got: tuple[GpuId, ...]) -> tuple[int, Locality, bool, float]:
     """What the job runs on of its GPUs: no more than it can use, the closest of them."""
     has = tuple(sorted((*job.held, *got)))
     if len(has) > max(job.wanted, job.gang):
         most = max(job.wanted, job.gang)
-        has = tightest(has, (), most - (most - job.gang) % job.unit, market.supply)
+        has = tightest(has, (), most - (most - job.gang) % job.unit, market.supply, market.speeds(job))
     is_new = set(has) != {*job.held, *job.ending}
-    return len(has), market.supply.topology.locality(has), is_new and bool(got)
+    return len(has), market.supply.topology.locality(has), is_new and bool(got), market.slowest(job, has)
 
 
 def _other_work(job: MarketJob, factor: float) -> MarketJob:

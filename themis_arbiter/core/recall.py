@@ -114,6 +114,9 @@ def _time_left(state: State, job: Job) -> float:
     count = max(job.report.gang, job.wanted)
     best = state.topology.best_locality(count)
     speed = state.settings.slowdowns.speed_at(job.report.model, count, best, best)
+    speeds = state.topology.speeds(job.report.gpu_speeds)
+    if speeds is not None:
+        speed *= speeds.best(count)
     left = job.remaining(guessed_work(job, state.settings.lease_ms)) / speed
     state.times_left[job.job_id] = (job, state.topology, left)
     return left

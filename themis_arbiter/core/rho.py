@@ -9,25 +9,35 @@ from typing import TypeAlias
 
 from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
 from themis_arbiter.core.settings import Settings
-from themis_arbiter.core.types import JobId, Locality, Millis
+from themis_arbiter.core.types import GpuSpeeds, JobId, Locality, Millis
 
-Allocation: TypeAlias = Mapping[JobId, tuple[int, Locality, bool]]  # GPUs in all, their locality, whether the set is a new one
+# GPUs in all, their locality, whether the set is a new one, and the speed of the slowest by its type
+Allocation: TypeAlias = Mapping[JobId, tuple[int, Locality, bool, float]]
 
 
-def job_speed(market: Market, job: MarketJob, gpu_count: int, level: Locality) -> float:
-    """GPU-ms of work a ms on so many GPUs at that level."""
+def job_speed(market: Market, job: MarketJob, gpu_count: int, level: Locality, type_speed: float | None = None) -> float:
+    """GPU-ms of work a ms on so many GPUs at that level, the slowest of that speed; None: the fastest that there are."""
     best = market.supply.topology.best_locality(gpu_count)
-    return market.settings.slowdowns.speed_at(job.model, gpu_count, level, best)
+    speed = market.settings.slowdowns.speed_at(job.model, gpu_count, level, best)
+    return speed * (market.fastest(job, gpu_count) if type_speed is None else type_speed)
 
 
 Served: TypeAlias = tuple[float, float, float]  # a job's speed, work that it does again, ms until it would be done by itself
 
 
-def served(market: Market, job: MarketJob, gpu_count: int, level: Locality, is_new: bool) -> Served:
+def served(
+    market: Market, job: MarketJob, gpu_count: int, level: Locality, is_new: bool, type_speed: float | None = None
+) -> Served:
     """What a job makes of so many GPUs, at least one."""
-    s = job_speed(market, job, gpu_count, level)
+    s = job_speed(market, job, gpu_count, level, type_speed)
     restart, again = (job.restart_ms, job.lost) if is_new and job.has_run else (0, 0.0)
     return s, again, restart + (job.remaining + again) / s
+
+
+def as_held(market: Market, app: MarketApp) -> Allocation:
+    """What the app's jobs have in any case, those that have a gang."""
+    locality = market.supply.topology.locality
+    return {j.job_id: (len(j.held), locality(j.held), False, market.slowest(j, j.held)) for j in app.jobs if j.is_whole}
 
 
 def time_left(market: Market, app: MarketApp, allocation: Allocation) -> float:
@@ -51,7 +61,7 @@ def time_left_of(market: Market, app: MarketApp, jobs: Iterable[Served]) -> floa
 def time_left_unserved(market: Market, app: MarketApp) -> float:
     """The same where it gets nothing now: one lease later on one gang (finite, so that products and orders exist)."""
     best = market.supply.topology.best_locality
-    alike = {(j.model, j.gang): j for j in app.jobs}
+    alike = {(j.model, j.gang, j.gpu_speeds): j for j in app.jobs}
     speed = max([job_speed(market, j, j.gang, best(j.gang)) for j in alike.values()])
     restart = max([j.restart_ms for j in app.jobs if j.has_run], default=0)
     lost = sum([j.lost for j in app.jobs])
@@ -68,15 +78,17 @@ def regret(market: Market, app: MarketApp, job: MarketJob) -> float:
     count = max(job.gang, job.wanted)
     topology = market.supply.topology
     runs_on = (*job.held, *job.ending)
-    level = topology.locality(runs_on) if len(runs_on) >= job.gang else topology.best_locality(count)
-    speed = job_speed(market, job, count, max(level, topology.best_locality(count)))
+    runs_whole = len(runs_on) >= job.gang
+    level = topology.locality(runs_on) if runs_whole else topology.best_locality(count)
+    type_speed = market.slowest(job, runs_on) if runs_whole else None
+    speed = job_speed(market, job, count, max(level, topology.best_locality(count)), type_speed)
     passed_over = market.now_ms - app.arrival_ms + next_chance_ms(market.settings) + job.remaining / speed
     return passed_over / app.t_independent_ms
 
 
 def regrets_of(market: Market) -> dict[JobId, float]:
     """`regret` of every job of the market: most of them wait and are told apart by model and GPUs only."""
-    speeds: dict[tuple[str, int], float] = {}
+    speeds: dict[tuple[str, int, GpuSpeeds], float] = {}
     later_ms = next_chance_ms(market.settings)
     found: dict[JobId, float] = {}
     for app in market.apps:
@@ -85,7 +97,7 @@ def regrets_of(market: Market) -> dict[JobId, float]:
             if job.ending or job.held:
                 found[job.job_id] = regret(market, app, job)
                 continue
-            alike = (job.model, max(job.wanted, job.gang))
+            alike = (job.model, max(job.wanted, job.gang), job.gpu_speeds)
             speed = speeds.get(alike)
             if speed is None:
                 speed = speeds[alike] = job_speed(market, job, alike[1], market.supply.topology.best_locality(alike[1]))

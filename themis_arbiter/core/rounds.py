@@ -25,7 +25,7 @@ from themis_arbiter.core.market_view import Offered, market_of
 from themis_arbiter.core.observing import gpus_in_use, would_move
 from themis_arbiter.core.policies.base import Decision, Market, Repeating
 from themis_arbiter.core.policies.guard import is_recalling_for_all, standing
-from themis_arbiter.core.standstill import Precedent, note, precedent_of
+from themis_arbiter.core.standstill import Precedent, has_fastest, note, precedent_of
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import CoreError, GpuId, GrantId, JobId, LeaseId, Millis, NodeName
 from themis_arbiter.core.value import made
@@ -239,7 +239,10 @@ def _changes_nothing(state: State, offered: Offered) -> bool:
             return False
         if job.retry_ms > state.now_ms:
             return False
-        level = topology.locality(x.gpu for x in state.kept_leases(job_id))
+        gpus = tuple([x.gpu for x in state.kept_leases(job_id)])
+        level = topology.locality(gpus)
+        if not has_fastest(state, job, gpus):
+            return False
         if slowdown(job.report.model, level) > slowdown(job.report.model, min(level, topology.best_locality(count))):
             return False
     return True
@@ -288,7 +291,11 @@ def _check(market: Market, won: Won) -> None:
         raise CoreError(f"round {market.round_no}: a GPU was given twice or was not on offer: {sorted(given)}")
     for job_id, gpus in won.items():
         job = market.jobs[job_id]
-        total = len(job.held) + len(gpus)
+        total, speeds = len(job.held) + len(gpus), market.speeds(job)
+        if speeds is not None and not all(speeds.is_usable(g) for g in gpus):
+            raise CoreError(
+                f"round {market.round_no}: {job_id} was given a GPU of a type that it must not have: {sorted(gpus)}"
+            )
         if gpus and not job.gang <= total <= max(job.wanted, len(job.held)):
             raise CoreError(f"round {market.round_no}: {job_id} would hold {total} GPUs: {job}")
 

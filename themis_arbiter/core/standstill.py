@@ -10,12 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from themis_arbiter.core.gpu_speeds import fastest
 from themis_arbiter.core.kinds import on_lease_end
 from themis_arbiter.core.market_view import Offered
 from themis_arbiter.core.policies.base import Decision
 from themis_arbiter.core.state import State
-from themis_arbiter.core.types import GpuMillis, JobId, Millis, OnLeaseEnd
-from themis_arbiter.core.workload import guessed_work
+from themis_arbiter.core.types import GpuId, GpuMillis, JobId, Millis, OnLeaseEnd
+from themis_arbiter.core.workload import Job, guessed_work
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ def precedent_of(state: State, ends_at: Millis) -> Precedent | None:
 
 def note(state: State, offered: Offered, decision: Decision, head: Mapping[str, Any], moves: Mapping[str, list[str]]) -> None:
     """Keep a grid round that was just held, if it could be held again."""
-    state.precedent, lease_ms = None, state.settings.lease_ms
+    state.precedent = None
     is_quiet = len(moves["renewed"]) == len(state.ledger) == len(offered.ending) and state.is_still
     if decision.orders is None or not is_quiet or _is_any_put_off(state):
         return
@@ -53,9 +54,16 @@ def note(state: State, offered: Offered, decision: Decision, head: Mapping[str, 
     least_left: dict[JobId, GpuMillis] = {}
     if not all(_has_its_best(state, job_id) for job_id in holders):
         # On no more than it wants, at its best speed, each does a lease's work of what is left and is not done.
-        least_left = {j: float(max(state.jobs[j].wanted, len(state.ledger.gpus_kept(j))) * lease_ms) for j in holders}
+        least_left = {j: _lease_work(state, j) for j in holders}
     if _have_left(state, least_left):
         state.precedent = Precedent(state.version, offered, decision, head, moves, least_left)
+
+
+def _lease_work(state: State, job_id: JobId) -> GpuMillis:
+    """The most that a job could do in a lease."""
+    job = state.jobs[job_id]
+    gpus = max(job.wanted, len(state.ledger.gpus_kept(job_id)))
+    return gpus * state.settings.lease_ms * max(1.0, fastest(job.report.gpu_speeds))
 
 
 def _have_left(state: State, least: Mapping[JobId, GpuMillis]) -> bool:
@@ -68,9 +76,21 @@ def _is_any_put_off(state: State) -> bool:
     return any(state.jobs[job_id].retry_ms > state.now_ms for jobs in state.live_jobs.values() for job_id in jobs)
 
 
+def has_fastest(state: State, job: Job, gpus: tuple[GpuId, ...]) -> bool:
+    """Whether no GPUs of another type would make a job faster than these, which it may all have."""
+    speeds = state.topology.speeds(job.report.gpu_speeds)
+    if speeds is None:
+        return True
+    return all(speeds.is_usable(g) for g in gpus) and speeds.slowest(gpus) >= speeds.best(len(gpus))
+
+
 def _has_its_best(state: State, job_id: JobId) -> bool:
     """Whether a job has all that it wants, as near as can be."""
     job, gpus = state.jobs[job_id], state.ledger.gpus_kept(job_id)
     model, level, best = job.report.model, state.topology.locality(gpus), state.topology.best_locality(len(gpus))
     slowdown = state.settings.slowdowns.slowdown
-    return job.wanted == len(gpus) and (level <= best or slowdown(model, level) <= slowdown(model, best))
+    return (
+        job.wanted == len(gpus)
+        and has_fastest(state, job, gpus)
+        and (level <= best or slowdown(model, level) <= slowdown(model, best))
+    )

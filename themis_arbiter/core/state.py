@@ -31,10 +31,11 @@ from themis_arbiter.core.types import (
     Millis,
     NodeName,
     RoundNo,
+    gpu_id,
     node_of,
 )
 from themis_arbiter.core.value import made
-from themis_arbiter.core.workload import App, Job, app_demand, app_shape, guessed_work
+from themis_arbiter.core.workload import App, Job, app_demand, app_shape, app_speeds, guessed_work
 
 if TYPE_CHECKING:
     from themis_arbiter.core.standstill import Precedent
@@ -138,6 +139,7 @@ class State:
         self.live_jobs: dict[AppId, dict[JobId, None]] = {}  # of apps that have any
         self.lease_counts: dict[AppId, LeaseCounts] = {}
         self.running: dict[JobId, None] = {}  # jobs that have GPUs
+        self.typed: set[JobId] = set()  # live jobs that declare speeds by GPU type
         self.remetered: dict[JobId, None] = {}  # jobs whose accounts changed since they were stored
         self.told_work: dict[JobId, GpuMillis] = {}  # what the fluid model was last told of each job
         self.market_jobs: dict[JobId, tuple[Job, MarketJob]] = {}  # as policies last saw them
@@ -308,7 +310,7 @@ class State:
         if app is not before and before.is_flowing:
             self.apps[app_id] = app
             self.version += 1
-            self.fluid.redeclare(app_id, app.told_work, app.told_parallelism, self.now_ms)
+            self.fluid.redeclare(app_id, app.told_work, app.told_parallelism, self.now_ms, app.told_speeds)
 
     def declared(self, app: App) -> App:
         """The app with its work and parallelism as now believed, which the caller is about to tell the fluid share."""
@@ -316,10 +318,11 @@ class State:
         works = [self.work_of(job) for job in jobs]
         self.told_work.update(zip(app.job_ids, works, strict=True))
         work, parallelism = app_shape(app, jobs, works)
-        demand = app_demand(jobs)
-        if (work, parallelism, demand) == (app.told_work, app.told_parallelism, app.demand):
+        demand, speeds = app_demand(jobs), app_speeds(jobs)
+        told = (app.told_work, app.told_parallelism, app.demand, app.told_speeds)
+        if (work, parallelism, demand, speeds) == told:
             return app
-        return replace(app, told_work=work, told_parallelism=parallelism, demand=demand)
+        return replace(app, told_work=work, told_parallelism=parallelism, demand=demand, told_speeds=speeds)
 
     def app_jobs(self, app: App) -> tuple[Job, ...]:
         """The app's jobs, metered up to now."""
@@ -344,12 +347,25 @@ class State:
             return 0, 0.0
         count = sum(on.values())
         slowdowns = self.settings.slowdowns
+        # GPUs of a machine are of one type: its first stands for all that run there.
+        type_speed = self.type_speed(job, [gpu_id(node, 0) for node in on])
         if job.report.model not in slowdowns.by_model:
-            return count, float(count)
+            return count, count * type_speed
         gpus = [x.gpu for x in self.ledger.current_of_job(job.job_id) if node_of(x.gpu) in on]
         known = [g for g in gpus if g in self.topology.places]
         level = self.topology.locality(known) if len(known) == count else self.topology.nodes_locality(on)
-        return count, slowdowns.speed_at(job.report.model, count, level, self.topology.best_locality(count))
+        speed = slowdowns.speed_at(job.report.model, count, level, self.topology.best_locality(count))
+        return count, speed * type_speed
+
+    def type_speed(self, job: Job, gpus: Iterable[GpuId]) -> float:
+        """The speed by GPU type at which the job runs on these GPUs: that of the slowest."""
+        speeds = self.topology.speeds(job.report.gpu_speeds)
+        return 1.0 if speeds is None else speeds.slowest(gpus)
+
+    def is_usable(self, job: Job, gpu: GpuId) -> bool:
+        """Whether the job may be given the GPU, by its type."""
+        speeds = self.topology.speeds(job.report.gpu_speeds)
+        return speeds is None or speeds.is_usable(gpu)
 
     def grant_leases(self, job_id: JobId, grant_id: GrantId) -> tuple[Lease, ...]:
         """The job's live leases of one grant."""
@@ -384,15 +400,16 @@ class State:
 
     def rebuild_topology(self) -> None:
         """After nodes changed: the topology, and the fluid share's GPUs."""
-        before = self.topology.gpu_count
+        before = self.topology.gpus_by_type
         self.topology = Topology(
             tuple(
                 Machine(name=n.node, rack=n.rack, gpus=n.gpus, gpus_per_slot=n.gpus_per_slot, gpu_type=n.gpu_type)
                 for n in self.nodes.values()
             )
         )
-        if self.topology.gpu_count != before:
-            self.fluid.set_gpus(float(self.topology.gpu_count), self.now_ms)
+        types = self.topology.gpus_by_type
+        if types != before:
+            self.fluid.set_gpus(float(self.topology.gpu_count), self.now_ms, types)
 
     def app_shape(self, app: App) -> tuple[GpuMillis, float]:
         """The app's serial work and useful parallelism, as now believed."""

@@ -9,8 +9,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from themis_arbiter.core.types import CoreError, GpuId, Locality, NodeName, RackName, gpu_id
+from themis_arbiter.core.gpu_speeds import Speeds, speed_on
+from themis_arbiter.core.types import CoreError, GpuId, GpuSpeeds, Locality, NodeName, RackName, gpu_id
 
+DECLARATIONS_KEPT_MAX: Final = 4_096  # of speeds by type, whose meaning in this cluster is remembered
 LOCALITIES_KEPT_MAX: Final = 20_000  # sets of GPUs whose level is remembered; then all are forgotten
 
 
@@ -97,6 +99,36 @@ class Topology:
         slot, machine, rack = self._largest
         levels = (Locality.SLOT, Locality.MACHINE, Locality.RACK)
         return tuple(levels[(n > slot) + (n > machine)] for n in range(rack + 1))
+
+    @cached_property
+    def _speeds(self) -> dict[GpuSpeeds, Speeds | None]:
+        return {}
+
+    def speeds(self, declared: GpuSpeeds) -> Speeds | None:
+        """What a job's declaration means here; None: all GPUs run at speed 1, as for who declares nothing."""
+        if not declared:
+            return None
+        known = self._speeds
+        if declared not in known:
+            if len(known) >= DECLARATIONS_KEPT_MAX:
+                known.clear()
+            of_type = {m.gpu_type: speed_on(declared, m.gpu_type) for m in self.machines}
+            known[declared] = Speeds(
+                of_machine={m.name: of_type[m.gpu_type] for m in self.machines},
+                gpus={m.name: m.gpus for m in self.machines},
+                type_of={m.name: m.gpu_type.lower() for m in self.machines},
+            )
+            if all(speed == 1.0 for speed in of_type.values()):
+                known[declared] = None
+        return known[declared]
+
+    @cached_property
+    def gpus_by_type(self) -> tuple[tuple[str, int], ...]:
+        """GPUs of each type, sorted; names of types in lower case."""
+        found: dict[str, int] = {}
+        for m in self.machines:
+            found[m.gpu_type.lower()] = found.get(m.gpu_type.lower(), 0) + m.gpus
+        return tuple(sorted((name, count) for name, count in found.items() if count))
 
     def machine(self, name: NodeName) -> Machine | None:
         """The machine of that name, None where there is none."""

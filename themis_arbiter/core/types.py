@@ -19,6 +19,7 @@ LeaseId: TypeAlias = str
 GrantId: TypeAlias = str
 Epoch: TypeAlias = int
 RoundNo: TypeAlias = int
+GpuSpeeds: TypeAlias = tuple[tuple[str, float], ...]  # speed by GPU type, sorted (core.gpu_speeds); (): 1 on every type
 LossCurve: TypeAlias = tuple[float, float, float]  # (a, b, c): the loss at progress p in [0, 1] is a / (1 + b p) + c
 
 GPU_NODES_KEPT_MAX: Final = 65_536  # GPU ids whose node is remembered

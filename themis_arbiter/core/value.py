@@ -9,9 +9,12 @@ as copying its fields.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 ValueT = TypeVar("ValueT")
+
+# Metadata of a field that is not written where it is empty: what is newer than journals leaves those without it as they were.
+LEFT_OUT: Final[Mapping[str, bool]] = {"left_out": True}
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as value
@@ -50,4 +53,4 @@ def _written(kind: type[ValueT], takes: Iterable[str], sources: Mapping[str, str
     return written
 
 
-__all__ = ["changed", "made", "value"]
+__all__ = ["LEFT_OUT", "changed", "made", "value"]

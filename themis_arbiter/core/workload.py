@@ -10,9 +10,11 @@ from dataclasses import replace
 from typing import Final
 
 from themis_arbiter.core.events import JobReport, Meter
-from themis_arbiter.core.types import AppId, GpuMillis, JobId, Millis
+from themis_arbiter.core.gpu_speeds import fastest, merged
+from themis_arbiter.core.types import AppId, GpuMillis, GpuSpeeds, JobId, Millis
 from themis_arbiter.core.value import changed, made, value
 
+GONE_STATUS: Final = "UNKNOWN"  # of a job that the ResourceManager stopped naming
 DOUBLINGS_MAX: Final = 60  # past this a declaration was nonsense; work stays finite
 OVERRUN_TOLERANCE: Final = 0.1  # of what was declared: costs the mechanism nothing visible (policy-study.md, S2.4)
 LEFT_SHARE_MIN: Final = 0.02  # of what was declared: a live job counts as having at least so much left
@@ -71,12 +73,12 @@ class Job:
         since = self.running_since_ms if gpus and self.gpus_running else now_ms if gpus else None
         return _running(self.at(now_ms), now_ms, gpus, rate, since, self.has_started or gpus > 0)
 
-    def less(self, costs: Iterable[GpuMillis]) -> "Job":
-        """This job with what its starts cost it taken off, one after the other."""
+    def less(self, costs: Iterable[GpuMillis], type_speed: float = 1.0) -> "Job":
+        """This job with what its starts cost it taken off, one after the other, on GPUs of that speed by their type."""
         attained, done = self.attained, self.done
         for cost in costs:
             attained -= cost
-            done -= cost
+            done -= cost * type_speed
         return _metered(self, attained, done, self.metered_ms)
 
     def account(self, arrival_ms: Millis) -> Meter:
@@ -173,6 +175,7 @@ class App:
     ended_service: GpuMillis = 0.0  # GPU time of its jobs that are over
     told_work: GpuMillis = 0.0  # work and parallelism that the fluid model was last told
     told_parallelism: float = 0.0
+    told_speeds: GpuSpeeds = ()
     demand: int = 0  # GPUs that all its jobs, those that are over too, could use at once
     is_flowing: bool = False  # the fluid share knows of it: not while it waits to be let in or asks for the impossible
     admitted_ms: Millis | None = None  # when admission control let it in; None where there is none
@@ -194,8 +197,20 @@ def app_demand(jobs: Iterable[Job]) -> int:
 
 
 def app_shape(app: App, jobs: Sequence[Job], works: Sequence[GpuMillis]) -> tuple[GpuMillis, float]:
-    """An app's serial work, and its useful parallelism = work / longest (contracts.md), of its jobs and their works."""
+    """An app's serial work, and its useful parallelism = work / longest (contracts.md), of its jobs and their works.
+
+    Who declares speeds by GPU type takes w / speed of GPU time for work w, at its fastest.
+    """
+    times = [w / fastest(j.report.gpu_speeds) if j.report.gpu_speeds else w for j, w in zip(jobs, works, strict=True)]
     longest = max(
-        j.report.arrival_ms - app.arrival_ms + w / max(1, j.report.gang, j.max_gpus) for j, w in zip(jobs, works, strict=True)
+        j.report.arrival_ms - app.arrival_ms + t / max(1, j.report.gang, j.max_gpus) for j, t in zip(jobs, times, strict=True)
     )
-    return sum(works), sum(works) / longest
+    return sum(works), sum(times) / longest
+
+
+def app_speeds(jobs: Iterable[Job]) -> GpuSpeeds:
+    """What an app can use by GPU type: of each what that job of its can which is fastest there.
+
+    Jobs that ended while nobody looked do not count: what they had declared is not known any more.
+    """
+    return merged(j.report.gpu_speeds for j in jobs if not (j.report.is_finished and j.report.final_status == GONE_STATUS))

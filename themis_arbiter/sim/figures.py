@@ -7,6 +7,7 @@ from math import ceil
 from typing import Any, Final
 
 from themis_arbiter.core.fluid import FluidApp, FluidShare
+from themis_arbiter.core.fluid_types import Types, share_rate
 from themis_arbiter.core.types import AppId
 from themis_arbiter.sim.idle import idle_gpu_seconds
 from themis_arbiter.sim.lower_bound import max_rho_lower_bound
@@ -50,22 +51,23 @@ def finish_s(job: SimulatedJob) -> float:
 
 
 def app_figures(
-    jobs: Iterable[SimulatedJob], weights: Mapping[AppId, float], gpus: int, rho_floor_s: float
+    jobs: Iterable[SimulatedJob], weights: Mapping[AppId, float], gpus: int, rho_floor_s: float, types: Types = ()
 ) -> tuple[AppFigures, ...]:
-    """Apps by name."""
+    """Apps by name; `types` are the GPUs by type, where the cluster has any."""
     by_app: dict[AppId, list[SimulatedJob]] = {}
     for job in jobs:
         by_app.setdefault(job.spec.app_id, []).append(job)
     fair = {a: fair_app(a, tuple(j.spec for j in by_app[a]), weights[a]) for a in sorted(by_app)}
     ends = {a: max(finish_s(j) for j in by_app[a]) for a in fair}
-    ideal = fair_finishes(fair.values(), gpus)
+    ideal = fair_finishes(fair.values(), gpus, types)
     present = _Presence([(fair[a].arrival_s, ends[a]) for a in fair])
     out = []
     for app_id, app in fair.items():
         shared = ends[app_id] - app.arrival_s
         n_avg = max(1.0, present.between(app.arrival_s, ends[app_id]) / max(1e-3, shared))
-        own = max(app.longest_s, app.work_gpu_s * n_avg / gpus)
-        paper = n_avg * app.work_gpu_s / min(gpus, app.max_demand)
+        whole = gpus if not app.speeds else share_rate(app.speeds, types, 1.0, 1.0, float(gpus))
+        own = max(app.longest_s, app.work_gpu_s * n_avg / whole)
+        paper = n_avg * app.work_gpu_s / min(whole, app.max_demand)
         t_independent = ideal[app_id] - app.arrival_s
         out.append(
             AppFigures(
@@ -84,10 +86,10 @@ def app_figures(
     return tuple(out)
 
 
-def fair_finishes(apps: Iterable[FairApp], gpus: int) -> dict[AppId, float]:
+def fair_finishes(apps: Iterable[FairApp], gpus: int, types: Types = ()) -> dict[AppId, float]:
     """Finish of every app under the ideal fluid share, from the whole trace at once."""
     share = FluidShare(rewind_ms=0)
-    share.set_gpus(float(gpus), 0)
+    share.set_gpus(float(gpus), 0, types)
     for app in sorted(apps, key=lambda a: (a.arrival_s, a.app_id)):
         at_ms = round(app.arrival_s * 1000.0)
         share.advance(at_ms)
@@ -97,8 +99,9 @@ def fair_finishes(apps: Iterable[FairApp], gpus: int) -> dict[AppId, float]:
                 arrival_ms=at_ms,
                 work=app.work_gpu_s * 1000.0,
                 left=app.work_gpu_s * 1000.0,
-                parallelism=app.work_gpu_s / app.longest_s,
+                parallelism=app.parallelism,
                 weight=app.weight,
+                speeds=app.speeds,
             )
         )
     return {app_id: end / 1000.0 for app_id, end in share.fair_finishes().items()}

@@ -3,7 +3,8 @@
 Two things bound it. No app ends before its longest job can (`critical`). And all apps together cannot do more than the GPUs
 can: where each has to end by arrival + r * t_independent, work of an app divided at will over time, never on more GPUs at once
 than its jobs can use, must fit (a maximum flow from apps to the stretches of time between arrivals and deadlines). With r = 1
-it always fits, since the ideal fluid share is such a schedule; so the flow is asked only where `critical` is below 1.
+it always fits, since the ideal fluid share is such a schedule; so the flow is asked only where `critical` is below 1, and only
+where nobody declares speeds by GPU type.
 """
 
 from collections import deque
@@ -22,6 +23,8 @@ SLACK: Final = 1e-6  # of all work: rounding
 def max_rho_lower_bound(apps: Sequence[FairApp], fair_s: Mapping[AppId, float], gpus: int) -> float:
     """See the module's text; `fair_s` is t_independent, floored. A bound: the true least may be higher."""
     low = max(app.longest_s / fair_s[app.app_id] for app in apps)
+    if any(app.speeds for app in apps):
+        return low  # work of GPUs of several types is no matter of one flow
     bound, high = low, 1.0
     while high - bound > STEP:
         middle = (bound + high) / 2

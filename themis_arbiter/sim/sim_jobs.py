@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import Final, TypeAlias
 
+from themis_arbiter.core.gpu_speeds import as_text
 from themis_arbiter.core.speedup import SlowdownModel
 from themis_arbiter.core.topology import Topology
-from themis_arbiter.core.types import GpuId, GpuMillis, GrantId, JobId, LeaseId, Millis, OnLeaseEnd, RoundNo
+from themis_arbiter.core.types import CoreError, GpuId, GpuMillis, GrantId, JobId, LeaseId, Millis, OnLeaseEnd, RoundNo
 from themis_arbiter.core.value import value
 from themis_arbiter.sim.trace import TraceJob
 
@@ -39,6 +40,16 @@ class Physics:
     topology: Topology
     slowdowns: SlowdownModel
     restart_cost_ms: Millis
+
+    def speed(self, job: TraceJob, gpus: tuple[GpuId, ...]) -> float:
+        """GPU-ms of work a ms of a job on these GPUs. Errors: CoreError where it must not have one of them."""
+        speed = self.slowdowns.speed(job.model, gpus, self.topology)
+        speeds = self.topology.speeds(job.gpu_speeds)
+        if speeds is None:
+            return speed
+        if not all(speeds.is_usable(gpu) for gpu in gpus):
+            raise CoreError(f"job {job.key} cannot run on one of {gpus}: it declares {as_text(job.gpu_speeds)}")
+        return speed * speeds.slowest(gpus)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +136,7 @@ class SimulatedJob:
             if self.spec.on_lease_end is OnLeaseEnd.RESTART:
                 self.done = 0.0
         self.running, self.since_ms, self.runs_under = gpus, now_ms, self.grant
-        self.speed = physics.slowdowns.speed(self.spec.model, gpus, physics.topology)
+        self.speed = physics.speed(self.spec, gpus)
         self.has_started = True
 
     def finishes_ms(self) -> float | None:

@@ -92,7 +92,7 @@ def load(request: Request, tell: Tell) -> Loaded:
             names = ", ".join(ascii(name)[:60] for name in unknown[:5])
             raise TraceError(f"{request.trace}: models not in {request.models}: {names}; add their rows")
     weights = read_shares(request.shares, trace.apps()) if request.shares is not None else None
-    for line in _notes(request, trace.jobs, cluster.topology.gpu_count):
+    for line in _notes(request, trace.jobs, cluster.topology):
         tell(line)
     named: dict[str, Path | str | None] = {
         "trace": request.trace,
@@ -104,16 +104,18 @@ def load(request: Request, tell: Tell) -> Loaded:
     return Loaded(trace, cluster.topology, slowdowns, weights, cluster.capacity, files)
 
 
-def _notes(request: Request, jobs: Sequence[TraceJob], gpus: int) -> Iterator[str]:
+def _notes(request: Request, jobs: Sequence[TraceJob], topology: Topology) -> Iterator[str]:
     """What whoever starts the run should know of it."""
-    large = [job for job in jobs if job.gang > gpus]
-    fitting = [job for job in jobs if job.gang <= gpus]
+    gpus = topology.gpu_count
+    large = [job for job in jobs if job.gang > _usable(job, topology)]
+    fitting = [job for job in jobs if job.gang <= _usable(job, topology)]
     if not fitting:
         return  # the run itself is refused
     if large:
+        typed = ", or those of the types that they declare," if any(job.gpu_speeds for job in large) else ""
         names = ", ".join(ascii("/".join(job.key))[:60] for job in large[:5])
         yield (
-            f"{request.trace}: {len(large)} jobs want more than the cluster's {gpus} GPUs and are left out "
+            f"{request.trace}: {len(large)} jobs want more than the cluster's {gpus} GPUs{typed} and are left out "
             f"(rejected_jobs in summary.json): {names}{', ...' if len(large) > 5 else ''}"
         )
     lease_s = request.lease_s or default_lease_s(request.policy)
@@ -124,6 +126,12 @@ def _notes(request: Request, jobs: Sequence[TraceJob], gpus: int) -> Iterator[st
             f"{request.trace}: lasts {span_s / lease_s:,.0f} leases of {lease_s:g} s or more, which takes long; "
             "a longer --lease or a part of the trace takes less"
         )
+
+
+def _usable(job: TraceJob, topology: Topology) -> int:
+    """GPUs of the cluster that the job may have, by their types."""
+    speeds = topology.speeds(job.gpu_speeds)
+    return topology.gpu_count if speeds is None else speeds.usable
 
 
 def settings_of(request: Request) -> Settings:
@@ -157,7 +165,9 @@ def simulate(request: Request, loaded: Loaded, folder: Path, progress: Tell | No
     with fresh(folder):
         replayed = _replay_into(folder, inputs, progress, has_journal=request.has_journal)
         physics = Physics(loaded.topology, loaded.slowdowns, settings.restart_cost_ms)
-        apps = app_figures(replayed.jobs, replayed.weights, loaded.topology.gpu_count, request.rho_floor_s)
+        apps = app_figures(
+            replayed.jobs, replayed.weights, loaded.topology.gpu_count, request.rho_floor_s, loaded.topology.gpus_by_type
+        )
         found = _summary(request, replayed, apps, physics) | {
             "made_with": made_with(
                 settings, loaded.files, request.sets, request.misreports, request.estimate_error, request.rho_floor_s

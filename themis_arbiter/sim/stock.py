@@ -25,6 +25,7 @@ class Stock:
     def __init__(self, topology: Topology, capacity: Mapping[NodeName, Capacity]) -> None:
         any_machine = next(iter(capacity.values()), Capacity())
         self._has_memory, self._has_cpu = any_machine.memory_gb is not None, any_machine.cpu is not None
+        self._topology = topology
         self._machines: Final = {m.name: m for m in topology.machines}
         self._free = {name: _amounts(capacity.get(name, Capacity())) for name in self._machines}
         self._all = dict(self._free)
@@ -37,10 +38,9 @@ class Stock:
 
     def room(self, job: TraceJob) -> int:
         """GPUs that the job's containers could have at most if the cluster were empty."""
-        need = self.need(job)
-        if need == (0, 0):
-            return sum(m.gpus for m in self._machines.values())
-        return sum(min(m.gpus, *_fits(self._all[m.name], need)) for m in self._machines.values())
+        need, speeds = self.need(job), self._topology.speeds(job.gpu_speeds)
+        usable = [m for m in self._machines.values() if speeds is None or speeds.of_machine[m.name] > 0.0]
+        return sum(m.gpus if need == (0, 0) else min(m.gpus, *_fits(self._all[m.name], need)) for m in usable)
 
     def use(self, gpu: GpuId, job: TraceJob, sign: int) -> None:
         """A container of the job on this GPU begins (+1) or ends (-1)."""

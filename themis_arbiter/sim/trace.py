@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 from unicodedata import category
 
-from themis_arbiter.core.types import AppId, LossCurve, OnLeaseEnd
+from themis_arbiter.core.gpu_speeds import fastest, merged, parse_speeds
+from themis_arbiter.core.types import AppId, GpuSpeeds, LossCurve, OnLeaseEnd
 from themis_arbiter.sim.plain_numbers import finite
 
 FILE_BYTES_MAX: Final = 512 * 1024 * 1024
@@ -29,6 +30,7 @@ WEIGHT_MAX: Final = 1e300  # sums of a million of them are still numbers
 REQUIRED: Final = ("app_id", "job_id", "arrival_s", "n_gpus", "duration_s")
 OPTIONAL: Final = (
     *("max_gpus", "model", "stop_after_s", "weight", "user", "queue", "on_lease_end", "cpu", "memory_gb", "loss_curve"),
+    "gpu_speeds",
 )
 CLOSE: Final = 0.75  # how alike the name of a column that nobody knows is to one that is meant, as difflib counts
 SURPLUS: Final = "\0surplus"  # no header can hold it: a key for what stands beyond the last column
@@ -61,6 +63,7 @@ class TraceJob:
     cpu: float = 0.0
     memory_gb: float = 0.0
     loss_curve: LossCurve | None = None
+    gpu_speeds: GpuSpeeds = ()
 
     @property
     def key(self) -> JobKey:
@@ -69,8 +72,13 @@ class TraceJob:
 
     @property
     def work_gpu_s(self) -> float:
-        """Serial work."""
+        """Serial work, on a GPU of speed 1."""
         return self.gang * self.duration_s
+
+    @property
+    def gpu_s(self) -> float:
+        """GPU time that it takes on the type on which it is fastest."""
+        return self.work_gpu_s / fastest(self.gpu_speeds) if self.gpu_speeds else self.work_gpu_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,7 +276,17 @@ def _job(row: Mapping[str, str | None]) -> TraceJob:
         cpu=_seconds(row, "cpu", may_be_zero=True, default=0.0),
         memory_gb=_seconds(row, "memory_gb", may_be_zero=True, default=0.0),
         loss_curve=_loss_curve(row),
+        gpu_speeds=_gpu_speeds(row),
     )
+
+
+def _gpu_speeds(row: Mapping[str, str | None]) -> GpuSpeeds:
+    """Relative speeds by GPU type, type=speed;type=speed. Errors: _BadRow."""
+    text = _text(row, "gpu_speeds")
+    try:
+        return parse_speeds(text) if text else ()
+    except ValueError as problem:
+        raise _BadRow(f"gpu_speeds: {_shown(text)}: {problem}") from None
 
 
 def _loss_curve(row: Mapping[str, str | None]) -> LossCurve | None:
@@ -302,6 +320,12 @@ class FairApp:
     max_demand: int
     weight: float
     jobs: tuple[TraceJob, ...] = field(repr=False, default=())
+    speeds: GpuSpeeds = ()
+
+    @property
+    def parallelism(self) -> float:
+        """The most GPUs that it can use at once, over its whole life."""
+        return (sum(j.gpu_s for j in self.jobs) if self.speeds else self.work_gpu_s) / self.longest_s
 
 
 def fair_app(app_id: AppId, jobs: tuple[TraceJob, ...], weight: float | None = None) -> FairApp:
@@ -312,8 +336,9 @@ def fair_app(app_id: AppId, jobs: tuple[TraceJob, ...], weight: float | None = N
         app_id=app_id,
         arrival_s=arrival,
         work_gpu_s=sum(j.work_gpu_s for j in jobs),
-        longest_s=max(j.work_gpu_s / j.max_gpus + j.arrival_s - arrival for j in jobs),
+        longest_s=max(j.gpu_s / j.max_gpus + j.arrival_s - arrival for j in jobs),
         max_demand=sum(j.max_gpus for j in jobs),
         weight=first.weight if weight is None else weight,
         jobs=jobs,
+        speeds=merged(j.gpu_speeds for j in jobs),
     )

@@ -194,6 +194,7 @@ class TraceCluster:
             vcores=millicores,
             on_lease_end=job.spec.on_lease_end,
             loss_curve=job.spec.loss_curve,
+            gpu_speeds=job.spec.gpu_speeds,
             is_finished=is_finished,
             finish_ms=ceil(job.finish_ms) if job.finish_ms is not None else 0,
             final_status="SUCCEEDED" if is_finished else "",

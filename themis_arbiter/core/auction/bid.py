@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 
 from themis_arbiter.core.topology import Topology
 from themis_arbiter.core.types import AppId, CoreError, GpuId, JobId, Locality, NodeName
-from themis_arbiter.core.value import value
+from themis_arbiter.core.value import LEFT_OUT, value
 
 ROWS_MAX: Final = 64  # of one bid, the zero row included
 PARTS_MAX: Final = 128  # jobs of one row
@@ -24,7 +24,8 @@ class Part:
     """One job's GPUs in a row: `keep`, named ones that it holds now, and `more` others.
 
     `more` GPUs come in multiples of `unit` on each machine (a container's GPUs). All of the job's GPUs, `anchor`
-    (which it holds outside the offer) and `keep` included, lie within one `level`.
+    (which it holds outside the offer) and `keep` included, lie within one `level`. Where `types` names GPU types, in lower
+    case, `more` are of these.
     """
 
     job_id: JobId
@@ -33,6 +34,7 @@ class Part:
     unit: int = 1
     level: Locality = Locality.CLUSTER
     anchor: tuple[GpuId, ...] = ()
+    types: tuple[str, ...] = field(default=(), metadata=LEFT_OUT)
 
     def __post_init__(self) -> None:
         if self.more < 0 or self.unit < 1 or self.more % self.unit or self.keep != tuple(sorted(set(self.keep))):

@@ -75,7 +75,7 @@ class _Names:
         self._holder = supply.ending
         winner = {gpu: job_id for placement in placed for job_id, gpus in placement.items() for gpu in gpus}
         self._winners = set(winner.values())
-        bound = {p.job_id for row in rows for p in row.parts if p.keep or p.anchor or p.job_id in supply.room}
+        bound = {p.job_id for row in rows for p in row.parts if p.keep or p.anchor or p.types or p.job_id in supply.room}
         self._fixed = {gpu for gpu, job_id in winner.items() if job_id in bound}
         self._slots: dict[SlotKey, list[GpuId]] = {}  # GPUs that may change hands, by ordinal
         self._slots_of: dict[NodeName, list[SlotKey]] = {}

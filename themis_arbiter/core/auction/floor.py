@@ -74,9 +74,16 @@ class Floor:
             return self.machine_index.get(home.machine)
         return self.rack_index.get(home.rack)
 
-    def caps(self, job_id: JobId, unit: int) -> Counts | None:
-        """The most GPUs, in whole units, that the job has room for on each machine; None where the supply is the limit."""
+    def caps(self, job_id: JobId, unit: int, types: tuple[str, ...] = ()) -> Counts | None:
+        """The most GPUs, in whole units, that the job has room for on each machine; None where the supply is the limit.
+
+        Where `types` are named, machines of others have none.
+        """
         room = self.supply.room.get(job_id)
+        if types:
+            all_room = room or {}
+            fit = {m.name for m in self.supply.topology.machines if m.gpu_type.lower() in types}
+            room = {n: all_room.get(n, k) if n in fit else 0 for n, k in zip(self.machines, self.offered, strict=True)}
         if room is None:
             return None
         offered = np.array(self.offered, dtype=np.int64)

@@ -38,7 +38,7 @@ LOG_GAIN_MAX: Final = 64.0  # gains above it count as it: a rho 10^27 times bett
 WORTH_MAX: Final = float(1 << 60)  # of all apps together, so that no sum overflows; past it, the quantum is coarser
 BIDS_MAX: Final = 1 << 14
 
-PartKey = tuple[int, int, int, tuple[str, ...], tuple[str, ...], JobId | None]
+PartKey = tuple[int, int, int, tuple[str, ...], tuple[str, ...], JobId | None, tuple[str, ...]]
 
 
 @dataclass(slots=True)
@@ -64,7 +64,8 @@ class Market:
         self.gpu_count = len(self.floor.cell_of)
         self._needs: dict[tuple[int, int, int, int, int], int] = {}
         self._caps: list[Counts] = []
-        self._caps_of: dict[tuple[JobId, int], int] = {}
+        self._caps_of: dict[tuple[JobId, int, tuple[str, ...]], int] = {}
+        self._caps_of_types: dict[bytes, int] = {}
         self._places: list[tuple[int, ...]] = []  # [row][class]
         self._sets: dict[tuple[tuple[int, ...], ...], tuple[int, int]] = {}
         self._keys: dict[tuple[int, int, int], int] = {}
@@ -98,7 +99,7 @@ class Market:
     def ask_of(self, part: Part) -> Ask | None:
         """What a part asks for; None where it is not to be had at all."""
         job = part.job_id if part.job_id in self.floor.supply.room else None
-        key = (part.more, part.unit, int(part.level), part.keep, part.anchor, job)
+        key = (part.more, part.unit, int(part.level), part.keep, part.anchor, job, part.types)
         try:
             return self._asks[key]
         except KeyError:
@@ -131,12 +132,14 @@ class Market:
         return Ask(need, rank, tuple(keep.items()), tuple(keys), len(keep) + pieces)
 
     def _caps_row(self, part: Part) -> int:
-        key = part.job_id, part.unit
+        key = part.job_id, part.unit, part.types
         found = self._caps_of.get(key)
         if found is None:
-            caps = self.floor.caps(part.job_id, part.unit)
+            caps = self.floor.caps(part.job_id, part.unit, part.types)
             found = NOBODY if caps is None else len(self._caps)
-            if caps is not None:
+            if caps is not None and part.types:  # who asks for the same types asks for the same
+                found = self._caps_of_types.setdefault(caps.tobytes(), found)
+            if caps is not None and found == len(self._caps):
                 self._caps.append(caps)
             self._caps_of[key] = found
         return found

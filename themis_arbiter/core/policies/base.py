@@ -3,14 +3,15 @@
 What it has worked out of frozen values it may keep with them, since it would come to the same again.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from themis_arbiter.core.auction.bid import Placement, Supply
+from themis_arbiter.core.gpu_speeds import Speeds
 from themis_arbiter.core.settings import Settings
-from themis_arbiter.core.types import AppId, GpuId, GpuMillis, JobId, LossCurve, Millis, RoundNo
+from themis_arbiter.core.types import AppId, GpuId, GpuMillis, GpuSpeeds, JobId, LossCurve, Millis, RoundNo
 from themis_arbiter.core.value import value
 
 
@@ -36,6 +37,7 @@ class MarketJob:
     memory_mb: int = 0  # of one container, which has `unit` GPUs; 0 where nobody said
     vcores: int = 0
     loss_curve: LossCurve | None = None
+    gpu_speeds: GpuSpeeds = ()
 
     @property
     def has_gpus(self) -> bool:
@@ -94,6 +96,21 @@ class Market:
     memory_mb: int = 0  # of the whole cluster; 0 where nobody said
     vcores: int = 0
     presence: float = 0.0  # integral over time of the number of live apps, up to now
+    is_typed: bool = False  # whether any job declares speeds by GPU type; `supply.room` then says what it may not have
+
+    def speeds(self, job: MarketJob) -> Speeds | None:
+        """What the job's declaration means here; None: it runs at speed 1 on every GPU, and may have any."""
+        return self.supply.topology.speeds(job.gpu_speeds) if job.gpu_speeds else None
+
+    def slowest(self, job: MarketJob, gpus: Iterable[GpuId]) -> float:
+        """The speed by type at which the job would run on these GPUs; of none, its highest here."""
+        speeds = self.speeds(job)
+        return 1.0 if speeds is None else speeds.slowest(gpus)
+
+    def fastest(self, job: MarketJob, count: int) -> float:
+        """The same of the fastest so many GPUs of the cluster."""
+        speeds = self.speeds(job)
+        return 1.0 if speeds is None else speeds.best(count)
 
     @cached_property
     def jobs(self) -> Mapping[JobId, MarketJob]:

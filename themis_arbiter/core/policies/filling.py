@@ -37,7 +37,7 @@ class GainPolicy(ABC):
     def decide(self, market: Market) -> Decision:
         """One round."""
         jobs = _by_arrival(market)
-        first = first_steps(Sharing(market, len(market.supply.gpus)), jobs, self._key(market))
+        first = first_steps(Sharing(market, market.supply.gpus), jobs, self._key(market))
         hand_out = HandOut(market, market.supply.gpus)
         hand_out.run(lambda sharing: fill(sharing, jobs, self._key(market), first))
         return plain_decision(market, hand_out, self._record(jobs, len(first), lambda: first))
@@ -101,7 +101,7 @@ class SlaqPolicy(GainPolicy):
     def _go_on(self, market: Market, before: Decision | None) -> Decision:
         """Who runs keeps its gang; all else goes where the loss falls most."""
         jobs, key = _by_arrival(market), self._key(market)
-        blank = Sharing(market, len(market.supply.gpus))
+        blank = Sharing(market, market.supply.gpus)
         length = before.record["order_length"] if before is not None else sum([blank.step(job) > 0 for job in jobs])
 
         def plan(sharing: Sharing) -> None:
@@ -157,7 +157,7 @@ class DrfPolicy:
 
 def _by_share(market: Market) -> Iterator[tuple[MarketJob, dict[str, float]]]:
     """All jobs, those of the app that keeps the least share first."""
-    nothing = Sharing(market, 0)
+    nothing = Sharing(market, ())
     order = [(dominant_share(market, nothing, app), app, job) for app, job in arranged(market.apps)]
     order.sort(key=lambda o: (o[0], o[1].arrival_ms, o[1].app_id))
     for share, _, job in order:
@@ -198,7 +198,7 @@ class _Steps:
             while self._at < len(self._jobs):
                 job = self._jobs[self._at]
                 is_begun = sharing.has(job) >= job.gang
-                if 0 < sharing.step(job) <= sharing.room and (self._is_growing or not is_begun):
+                if 0 < sharing.step(job) <= sharing.room_for(job) and (self._is_growing or not is_begun):
                     return job
                 self._at += 1
             if self._is_growing:
@@ -221,6 +221,6 @@ def dominant_share(market: Market, sharing: Sharing, app: MarketApp) -> float:
 
 def fair_counts(market: Market) -> dict[AppId, dict[JobId, int]]:
     """GPUs of the supply that every job would get if the round were shared fairly by `fill_fairly`."""
-    sharing = Sharing(market, len(market.supply.gpus))
+    sharing = Sharing(market, market.supply.gpus)
     fill_fairly(market, sharing)
     return {app.app_id: {j.job_id: sharing.shares.get(j.job_id, 0) for j in app.jobs} for app in market.apps}

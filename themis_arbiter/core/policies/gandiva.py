@@ -65,8 +65,8 @@ def _order(jobs: Sequence[MarketJob], scores: Mapping[JobId, float]) -> Iterator
 def place_best_first(market: Market, hand_out: HandOut, waiting: list[MarketJob]) -> dict[JobId, float]:
     """Place gangs, those first that lose nothing where they come to lie; the score of each that found a place."""
     scores: dict[JobId, float] = {}
-    blank = Sharing(market, len(hand_out.free))
-    steps = {k: step for k, job in enumerate(waiting) if 0 < (step := blank.step(job)) <= blank.room}
+    blank = Sharing(market, hand_out.free)
+    steps = {k: step for k, job in enumerate(waiting) if 0 < (step := blank.step(job)) <= blank.room_for(job)}
     if not steps:  # so it is in most rounds of a full cluster
         return scores
     holes = Holes(market.supply, hand_out.free, market.settings.slowdowns)

@@ -33,7 +33,7 @@ class HandOut:
         """Give out what is free by the plan; `choosers` choose their places first."""
         barred: set[JobId] = set()
         for _ in range(PLANS_MAX):
-            sharing = Sharing(self._market, len(self.free), self._got, barred)
+            sharing = Sharing(self._market, self.free, self._got, barred)
             plan(sharing)
             if not sharing.shares:
                 return

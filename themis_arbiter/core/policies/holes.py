@@ -6,12 +6,15 @@ by how many GPUs they have free, so that a search looks at few of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from themis_arbiter.core.auction.bid import Supply
+from themis_arbiter.core.gpu_speeds import Speeds
 from themis_arbiter.core.policies.base import MarketJob
 from themis_arbiter.core.speedup import SlowdownModel
 from themis_arbiter.core.types import GpuId, JobId, Locality, NodeName
+
+ROUNDING: Final = 1e-9  # a share of speed: what is faster by less is not faster
 
 Room: TypeAlias = Mapping[NodeName, int] | None  # GPUs of each node that a job's containers fit beside; None: all of them
 
@@ -87,15 +90,41 @@ class Holes:
     ) -> tuple[GpuId, ...] | None:
         """`count` free GPUs for a job, in whole units on each machine; None where none lie within `level_max`.
 
-        Nothing is taken. `beside` are the job's other GPUs, which count for the level and draw the search to them.
+        Nothing is taken. `beside` are the job's other GPUs, which count for the level and draw the search to them. Of GPUs of
+        several types those with which the job is fastest, and of equals those of one type, the slowest.
         """
+        speeds = self._supply.topology.speeds(job.gpu_speeds)
+        if speeds is None:
+            return self._find(job, count, beside, level_max, self._room(job))
+        best: tuple[GpuId, ...] | None = None
+        best_speed = 0.0
+        for only, least in (*speeds.bands, *((None, speed) for speed in reversed(speeds.levels))):
+            room = self._room_of_type(job, speeds, only, least)
+            found = self._find(job, count, beside, level_max, room)
+            if found is not None:
+                gpus = (*beside, *found)
+                speed = self._slowdowns.speed(job.model, gpus, self._supply.topology) * speeds.slowest(gpus)
+                if speed > best_speed * (1 + ROUNDING):
+                    best, best_speed = found, speed
+        return best
+
+    def _room_of_type(self, job: MarketJob, speeds: Speeds, only: str | None, least: float) -> Room:
+        """Its room on machines of one type, or of all that are so fast."""
+        room = self._room(job) or {}
+        return {
+            name: room.get(name, len(gpus)) if speeds.of_machine[name] >= least and only in (None, speeds.type_of[name]) else 0
+            for name, gpus in self._supply.by_machine.items()
+        }
+
+    def _find(
+        self, job: MarketJob, count: int, beside: Sequence[GpuId], level_max: Locality, room: Room
+    ) -> tuple[GpuId, ...] | None:
         if count > self.count:
             return None
         near = self._near(beside)
         spread = self._supply.topology.locality(beside)
         if spread > level_max:
             return None
-        room = self._room(job)
         if spread <= Locality.MACHINE:
             found = self._on_one_machine(job, count, beside, near, room, level_max)
             if found is not None or level_max <= Locality.MACHINE:
@@ -106,9 +135,12 @@ class Holes:
                 return found
         return self._anywhere(job, count, near, room)
 
-    def capacity(self, job: MarketJob) -> int:
-        """The most free GPUs that the job could take."""
-        room = self._room(job)
+    def capacity(self, job: MarketJob, least: float = 0.0) -> int:
+        """The most free GPUs that the job could take, of types at least so fast."""
+        speeds = self._supply.topology.speeds(job.gpu_speeds)
+        if speeds is not None and not speeds.levels:
+            return 0
+        room = self._room(job) if speeds is None else self._room_of_type(job, speeds, None, max(least, speeds.levels[-1]))
         return sum(self._cap(m, job.unit, room) for m in range(len(self._names)))
 
     def _near(self, beside: Sequence[GpuId]) -> set[int]:

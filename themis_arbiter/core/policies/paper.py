@@ -83,7 +83,10 @@ class PaperPolicy(AuctionPolicy):
 def _has_now(market: Market, app: MarketApp) -> Allocation:
     topology = market.supply.topology
     return {
-        j.job_id: (len(j.held) + len(j.ending), topology.locality((*j.held, *j.ending)), False)
+        j.job_id: (
+            *(len(j.held) + len(j.ending), topology.locality((*j.held, *j.ending)), False),
+            market.slowest(j, (*j.held, *j.ending)),
+        )
         for j in app.jobs
         if len(j.held) + len(j.ending) >= j.gang
     }

@@ -85,6 +85,9 @@ def _assign(market: Market, free: set[GpuId], shares: Shares, got: Got, pin_firs
 
 def _is_settled(market: Market, free: set[GpuId], job: MarketJob, count: int, got: Got) -> bool:
     """Whether the job's share is just what it holds and ends, all of it there, and nowhere would it be faster."""
+    speeds = market.speeds(job)
+    if speeds is not None and speeds.slowest((*job.held, *job.ending)) < speeds.best(len(job.held) + count):
+        return False
     if count != len(job.ending) or not free.issuperset(job.ending):
         return False
     gpus = (*job.held, *got.get(job.job_id, ()), *job.ending) if job.held or got else job.ending
@@ -103,13 +106,14 @@ class _Desk:
     got: Got
     taken: dict[JobId, tuple[GpuId, ...]] = field(default_factory=dict)
     failed: set[JobId] = field(default_factory=set)
+    declined: set[JobId] = field(default_factory=set)  # jobs that would be slower with some of their share
     is_slowed: bool = False
     jobs: dict[JobId, MarketJob] = field(default_factory=dict)  # of the shares that it was asked to settle
 
     def assignment(self) -> Assignment:
         """What has been placed."""
         taken = {j: gpus for j, gpus in self._at_home().items() if gpus}
-        return Assignment(gpus=taken, failed=frozenset(self.failed), is_slowed=self.is_slowed)
+        return Assignment(gpus=taken, failed=frozenset(self.failed | self.declined), is_slowed=self.is_slowed)
 
     def _at_home(self) -> dict[JobId, tuple[GpuId, ...]]:
         """What was taken, with the GPUs of each slot dealt out anew: who was on one of them is on it again.
@@ -157,12 +161,14 @@ class _Desk:
 
     def _loss_apart(self, job: MarketJob) -> float:
         slowdown = self.market.settings.slowdowns.slowdown
-        return slowdown(job.model, Locality.CLUSTER) / slowdown(job.model, Locality.SLOT)
+        apart = slowdown(job.model, Locality.CLUSTER) / slowdown(job.model, Locality.SLOT)
+        speeds = self.market.speeds(job)
+        return apart if speeds is None or not speeds.levels else apart * speeds.levels[0] / speeds.levels[-1]
 
     def _pin(self, job: MarketJob, count: int) -> None:
         """The job keeps what it holds, as far as its share goes and it is still there."""
         there = tuple(g for g in job.ending if g in self.holes)
-        keep = tightest(there, self._beside(job), min(count, len(there)), self.market.supply)
+        keep = tightest(there, self._beside(job), min(count, len(there)), self.market.supply, self.market.speeds(job))
         if (count - len(keep)) % job.unit:
             keep = keep[: len(keep) // job.unit * job.unit]
         self.holes.take(keep)
@@ -174,11 +180,11 @@ class _Desk:
         speed = best_speed(self.market, job, len(beside) + count)
         if rest == 0 and self._speed(job, (*beside, *kept)) >= speed:
             return
-        found = self.holes.find(job, rest, (*beside, *kept)) if rest else ()
+        found = self._find(job, rest, (*beside, *kept)) if rest else ()
         stay = None if found is None else (*kept, *found)
         if kept and (stay is None or self._speed(job, (*beside, *stay)) < speed):
             self.holes.give_back(kept)
-            fresh = self.holes.find(job, count, beside)
+            fresh = self._find(job, count, beside)
             self.holes.take(kept)
             if fresh is not None and self._is_better(job, beside, fresh, stay):
                 self.holes.give_back(kept)
@@ -190,6 +196,24 @@ class _Desk:
             return
         self.holes.take(found)
         self._set(job, (*kept, *found), speed)
+
+    def _find(self, job: MarketJob, count: int, beside: tuple[GpuId, ...]) -> tuple[GpuId, ...] | None:
+        """`count` GPUs for it beside those; or as many of them as make it fastest, where slower ones would hold up the gang."""
+        speeds = self.market.speeds(job)
+        if speeds is None:
+            return self.holes.find(job, count, beside)
+        best: tuple[GpuId, ...] | None = None
+        best_speed = self._speed(job, beside) if len(beside) >= job.gang else 0.0
+        if best_speed:
+            best = ()
+        counts = [min(count, self.holes.capacity(job, least) // job.unit * job.unit) for least in speeds.levels]
+        for some in dict.fromkeys(counts):
+            found = self.holes.find(job, some, beside) if some and len(beside) + some >= job.gang else None
+            if found is not None and (speed := self._speed(job, (*beside, *found))) > best_speed * (1 + ROUNDING):
+                best, best_speed = found, speed
+        if best is not None and len(best) < count:
+            self.declined.add(job.job_id)
+        return best
 
     def _set(self, job: MarketJob, gpus: tuple[GpuId, ...], speed: float) -> None:
         self.taken[job.job_id] = tuple(sorted(gpus))
@@ -211,7 +235,7 @@ class _Desk:
             self.holes.give_back(kept)
             self.taken[job.job_id] = ()
             return
-        found = self.holes.find(job, rest, (*self._beside(job), *kept)) if rest else ()
+        found = self._find(job, rest, (*self._beside(job), *kept)) if rest else ()
         assert found is not None, f"{rest} GPUs have a place for {job.job_id}"
         self.holes.take(found)
         self._set(job, (*kept, *found), speed)
@@ -220,18 +244,19 @@ class _Desk:
         return (*job.held, *self.got.get(job.job_id, ()))
 
     def _speed(self, job: MarketJob, gpus: tuple[GpuId, ...]) -> float:
-        return self.market.settings.slowdowns.speed(job.model, gpus, self.market.supply.topology)
+        speed = self.market.settings.slowdowns.speed(job.model, gpus, self.market.supply.topology)
+        return speed * self.market.slowest(job, gpus)
 
 
 def best_speed(market: Market, job: MarketJob, count: int) -> float:
     """GPU-ms of work a ms of the job on so many GPUs where they lie as close as this cluster allows."""
     best = market.supply.topology.best_locality(count)
-    return market.settings.slowdowns.speed_at(job.model, count, best, best)
+    return market.settings.slowdowns.speed_at(job.model, count, best, best) * market.fastest(job, count)
 
 
 def useful_time(market: Market, job: MarketJob, gpus: tuple[GpuId, ...]) -> float:
     """Work in GPU-ms that the job gets done in one lease on these GPUs, less what a change of them costs."""
-    speed = market.settings.slowdowns.speed(job.model, gpus, market.supply.topology)
+    speed = market.settings.slowdowns.speed(job.model, gpus, market.supply.topology) * market.slowest(job, gpus)
     is_new = job.has_run and set(gpus) != {*job.held, *job.ending}
     restart_ms, lost = (job.restart_ms, job.lost) if is_new else (0, 0.0)
     return min(job.remaining, speed * max(0, market.settings.lease_ms - restart_ms) - lost)

@@ -3,7 +3,7 @@
 from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
 from themis_arbiter.core.policies.order import AppOrderPolicy, JobOrderPolicy, Key
 from themis_arbiter.core.policies.placing import best_speed
-from themis_arbiter.core.rho import rho_of, time_left
+from themis_arbiter.core.rho import as_held, rho_of, time_left
 from themis_arbiter.core.settings import Settings
 
 
@@ -88,6 +88,4 @@ class StrawmanPolicy(AppOrderPolicy):
 
     def app_key(self, market: Market, app: MarketApp) -> Key:
         """Minus rho: the worst first."""
-        topology = market.supply.topology
-        as_is = {j.job_id: (len(j.held), topology.locality(j.held), False) for j in app.jobs if j.is_whole}
-        return (-rho_of(market, app, time_left(market, app, as_is)),)
+        return (-rho_of(market, app, time_left(market, app, as_held(market, app))),)

@@ -60,6 +60,7 @@ def _plain_bid(bid: Bid) -> dict[str, Any]:
 
 
 def _plain_part(part: Part) -> dict[str, Any]:
+    types = {"types": list(part.types)} if part.types else {}
     return {
         "job_id": part.job_id,
         "keep": list(part.keep),
@@ -67,6 +68,7 @@ def _plain_part(part: Part) -> dict[str, Any]:
         "unit": part.unit,
         "level": part.level.value,
         "anchor": list(part.anchor),
+        **types,
     }
 
 
@@ -113,7 +115,7 @@ def planned_decision(market: Market, plan: Plan, record: Mapping[str, Any], befo
 
     An order of jobs, one for each GPU that they get, says what the plan gives: the places hang on that alone.
     """
-    blank = Sharing(market, len(market.supply.gpus))
+    blank = Sharing(market, market.supply.gpus)
     plan(blank)
     orders = (tuple([job_id for job_id, count in blank.shares.items() for _ in range(count)]),)
     if before is not None and before.orders == orders:

@@ -10,6 +10,7 @@ from math import floor
 from typing import TypeAlias
 
 from themis_arbiter.core.policies.base import Market, MarketJob
+from themis_arbiter.core.policies.pools import Pools
 from themis_arbiter.core.types import GpuId, JobId
 
 Key: TypeAlias = tuple[float, ...]
@@ -19,12 +20,17 @@ class Sharing:
     """The shares of one hand-out: `shares` in the order of giving, `room` GPUs left to give."""
 
     def __init__(
-        self, market: Market, room: int, got: Mapping[JobId, tuple[GpuId, ...]] | None = None, barred: Collection[JobId] = ()
+        self,
+        market: Market,
+        free: Collection[GpuId],
+        got: Mapping[JobId, tuple[GpuId, ...]] | None = None,
+        barred: Collection[JobId] = (),
     ) -> None:
         self._lease_ms = market.settings.lease_ms
         self._got = got or {}
         self._barred = barred
-        self.room = room
+        self.room = len(free)
+        self._pools = Pools(market, free) if market.is_typed else None
         self.shares: dict[JobId, int] = {}
         self.jobs: dict[JobId, MarketJob] = {}
 
@@ -32,6 +38,10 @@ class Sharing:
     def is_blank(self) -> bool:
         """Whether nothing was given yet, and nobody is barred."""
         return not (self.shares or self._got or self._barred)
+
+    def room_for(self, job: MarketJob) -> int:
+        """GPUs left that this job may have: where jobs are bound to GPU types, such as leave a place to all promised ones."""
+        return self.room if self._pools is None else min(self.room, self._pools.room(job))
 
     def has(self, job: MarketJob) -> int:
         """GPUs that the job has by now, the ending ones only where they were given to it again."""
@@ -57,15 +67,17 @@ class Sharing:
         self.jobs[job.job_id] = job
         self.shares[job.job_id] = self.shares.get(job.job_id, 0) + count
         self.room -= count
+        if self._pools is not None:
+            self._pools.promise(job, count)
 
     def up_to(self, job: MarketJob, most: int) -> None:
         """The job gets so many in all, or as many of them as there is room for and use in, or nothing."""
         target = min(most, job.wanted)
         if self.has(job) >= target:  # so it is for most, three times a round
             return
-        while 0 < (step := self.step(job)) <= self.room and self.has(job) + step <= target:
+        while 0 < (step := self.step(job)) <= self.room_for(job) and self.has(job) + step <= target:
             has, now = self.has(job), len(job.held) + len(job.ending)
-            bulk = min(target - has, self.room) // job.unit * job.unit
+            bulk = min(target - has, self.room_for(job)) // job.unit * job.unit
             if has < now:  # beyond what it runs on, growth has to repay
                 bulk = min(bulk, (now - has) // job.unit * job.unit)
             self.give(job, max(step, bulk))
@@ -108,7 +120,7 @@ def fill(
         _, k = heappop(heap)
         job = jobs[k]
         step = sharing.step(job)
-        if 0 < step <= sharing.room:
+        if 0 < step <= sharing.room_for(job):
             sharing.give(job, step)
             if following := sharing.step(job):
                 heappush(heap, (key(job, sharing.has(job), following), k))

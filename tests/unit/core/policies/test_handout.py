@@ -140,7 +140,8 @@ def test_memory_limits_what_a_node_gives_to_a_job() -> None:
 
 def test_steps_go_to_the_least_key_and_make_gangs_first() -> None:
     small, large = job("a/1", 1, gang=1, wanted=4), job("b/1", 1, gang=3, wanted=4)
-    sharing = Sharing(market(RACKS, app(small), app(large)), 7)
+    arena = market(RACKS, app(small), app(large))
+    sharing = Sharing(arena, arena.supply.gpus[:7])
     fill(sharing, [small, large], lambda _job, has, _step: (has,))
     # a: 1, b: 3, then a twice up to 3 (ties to the first), and one is left for a.
     assert sharing.shares == {"a/1": 4, "b/1": 3}

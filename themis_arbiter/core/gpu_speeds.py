@@ -1,0 +1,151 @@
+"""How fast a job is on which type of GPU, as it declares it, and what that means in one cluster.
+
+A declaration gives relative speeds by type: work is GPU time on a GPU of speed 1. Who declares nothing runs at speed 1 on every
+type. Who declares any may be given no GPU of a type that is not named or has speed 0 (`Speeds.is_usable`). Gangs are
+synchronous, so a gang goes at the speed of its slowest GPU: k GPUs do k * S(best) / S(level) * min speed. Names of types
+compare without regard to case.
+"""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import isfinite
+from typing import Final
+
+from themis_arbiter.core.types import GpuId, GpuSpeeds, NodeName, node_of
+
+TYPES_MAX: Final = 16  # of one declaration
+SPEED_MAX: Final = 1_000.0
+TYPE_LENGTH_MAX: Final = 40
+ANY_TYPE: Final = "*"  # in what a whole app can use: the speed on types that are not named
+_TYPE: Final = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{TYPE_LENGTH_MAX - 1}}}")
+_NUMBER: Final = re.compile(r"([0-9]{1,9}(\.[0-9]{0,9})?|\.[0-9]{1,9})(e-?[0-9]{1,2})?")
+
+
+def parse_speeds(text: str) -> GpuSpeeds:
+    """A declaration as people write it: `v100=1;k80=0.25`. Errors: ValueError that says what is wrong with it."""
+    declared: dict[str, float] = {}
+    for part in text.split(";"):
+        name, equals, number = (piece.strip() for piece in part.partition("="))
+        if not equals:
+            raise ValueError("it is not of the form type=speed;type=speed")
+        if not _NUMBER.fullmatch(number.lower()):
+            raise ValueError(f"the speed of {name[:TYPE_LENGTH_MAX]!r} is not a number of at least 0")
+        if name.lower() in declared:
+            raise ValueError(f"type {name[:TYPE_LENGTH_MAX]!r} is there twice")
+        declared[name.lower()] = float(number)
+    return checked_speeds(declared)
+
+
+def checked_speeds(declared: Mapping[str, float]) -> GpuSpeeds:
+    """A declaration by type. Errors: ValueError that says what is wrong with it."""
+    if not declared:
+        raise ValueError("it names no type")
+    if len(declared) > TYPES_MAX:
+        raise ValueError(f"it names {len(declared)} types, at most {TYPES_MAX} may be named")
+    speeds: dict[str, float] = {}
+    for name, speed in declared.items():
+        if not _TYPE.fullmatch(name.lower()):
+            raise ValueError(f"{name[:TYPE_LENGTH_MAX]!r} is no name of a type: letters, digits, `.`, `_` and `-`")
+        if not (isfinite(speed) and 0.0 <= speed <= SPEED_MAX):
+            raise ValueError(f"the speed of {name!r} must lie between 0 and {SPEED_MAX:g}")
+        speeds[name.lower()] = float(speed)
+    if len(speeds) != len(declared):
+        raise ValueError("two types differ in case only")
+    if not any(speeds.values()):
+        raise ValueError("it has no type with a speed above 0")
+    return tuple(sorted(speeds.items()))
+
+
+def speed_on(declared: GpuSpeeds, gpu_type: str) -> float:
+    """The declared speed on a type; 0: it must not be used."""
+    if not declared:
+        return 1.0
+    known = dict(declared)
+    return known.get(gpu_type.lower(), known.get(ANY_TYPE, 0.0))
+
+
+def fastest(declared: GpuSpeeds) -> float:
+    """The highest speed of a declaration, whether or not some cluster has that type."""
+    return max([speed for _, speed in declared], default=1.0)
+
+
+def merged(declarations: Iterable[GpuSpeeds]) -> GpuSpeeds:
+    """What an app can use whose jobs declare these: of each type the job that is fastest there."""
+    different = dict.fromkeys(declarations)
+    if len(different) == 1:
+        return next(iter(different))
+    if not any(different):
+        return ()
+    names = {name for declared in different for name, _ in declared}
+    found = {name: max(speed_on(declared, name) for declared in different) for name in names}
+    if () in different:
+        found[ANY_TYPE] = 1.0
+    return tuple(sorted(found.items()))
+
+
+def as_text(declared: GpuSpeeds) -> str:
+    """As `parse_speeds` reads it."""
+    return ";".join(f"{name}={speed:g}" for name, speed in declared)
+
+
+@dataclass(frozen=True)
+class Speeds:
+    """One declaration in one cluster. `of_machine` has every machine, 0 where its GPUs must not be used."""
+
+    of_machine: Mapping[NodeName, float]
+    gpus: Mapping[NodeName, int]
+    type_of: Mapping[NodeName, str]
+
+    def is_usable(self, gpu: GpuId) -> bool:
+        """Whether the job may be given this GPU."""
+        return self.of_machine.get(node_of(gpu), 0.0) > 0.0
+
+    @cached_property
+    def _ladder(self) -> tuple[tuple[float, int], ...]:
+        """Speeds above 0, the highest first, each with the GPUs that are at least so fast."""
+        count: dict[float, int] = {}
+        for name, speed in self.of_machine.items():
+            if speed > 0.0 and self.gpus[name]:
+                count[speed] = count.get(speed, 0) + self.gpus[name]
+        rungs, total = [], 0
+        for speed in sorted(count, reverse=True):
+            total += count[speed]
+            rungs.append((speed, total))
+        return tuple(rungs)
+
+    @property
+    def usable(self) -> int:
+        """GPUs of the cluster that the job may have."""
+        return self._ladder[-1][1] if self._ladder else 0
+
+    @cached_property
+    def levels(self) -> tuple[float, ...]:
+        """Different speeds above 0 in this cluster, the highest first."""
+        return tuple(speed for speed, _ in self._ladder)
+
+    @cached_property
+    def bands(self) -> tuple[tuple[str, float], ...]:
+        """Types that may be used, with their speeds, the slowest first."""
+        usable = {(self.of_machine[name], self.type_of[name]) for name in self.of_machine if self.of_machine[name] > 0.0}
+        return tuple((gpu_type, speed) for speed, gpu_type in sorted(usable))
+
+    def best(self, count: int) -> float:
+        """The speed of the slowest of the `count` fastest GPUs; where there are fewer, of the slowest there is."""
+        for speed, total in self._ladder:
+            if total >= count:
+                return speed
+        return self._ladder[-1][0] if self._ladder else 1.0
+
+    def slowest(self, gpus: Iterable[GpuId]) -> float:
+        """The speed of a gang on these GPUs; of none, the highest there is.
+
+        A GPU that must not be used, and that it came to some other way (adopted, of a node whose type is another now), counts
+        as the slowest that may be: what runs on it shows that it can.
+        """
+        if not self._ladder:
+            return 1.0
+        least = self._ladder[-1][0]
+        of = self.of_machine
+        return min([of.get(node_of(gpu), 0.0) or least for gpu in gpus], default=self._ladder[0][0])
