@@ -123,7 +123,9 @@ class Server:
         self.metrics: Final = MetricsObserver(self._snapshot)
         self.registry: Final[CollectorRegistry] = new_registry(self.metrics)
         # Where the ResourceManager is in this process a bridge would be a second one.
-        self._cluster = ClusterService(self._seat, clock, why_not=why_not, serve=serve) if rm is None else None
+        self._cluster: ClusterService | None = None
+        if rm is None:
+            self._cluster = ClusterService(self._seat, clock, why_not=why_not, serve=serve, types=config.gpu_types)
         self._rm: ResourceManager = rm if rm is not None else self._cluster  # type: ignore[assignment]
         self._audit = AuditTrail(logging.getLogger(AUDIT))
         about = About(

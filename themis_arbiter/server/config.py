@@ -8,16 +8,18 @@ import difflib
 import socket
 import tomllib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
+from themis_arbiter.adapters.grpc.node_types import NodeTypes
 from themis_arbiter.core.policies import POLICIES
 from themis_arbiter.core.settings import LEASE_MS_MAX, QueueRule, Settings, ShareBy
 from themis_arbiter.core.speedup import SlowdownModel
 from themis_arbiter.core.types import CoreError, OnLeaseEnd
 from themis_arbiter.server import values
 from themis_arbiter.server.credentials import Credentials, credentials
+from themis_arbiter.server.gpu_types import read_gpu_types, shown_gpu_types
 from themis_arbiter.server.models import read_models
 from themis_arbiter.server.owners import idle_weights, read_queues, read_users, shown_owners
 from themis_arbiter.server.values import Address, Origin, Parser, StoreAddress, ValueProblem, show_duration, shown
@@ -162,6 +164,7 @@ class ServerConfig:
     zookeeper: ZooKeeperConfig
     log_format: str
     log_level: str
+    gpu_types: NodeTypes = field(default_factory=NodeTypes)
     resolved: tuple[Resolved, ...] = field(default=(), compare=False)
     notes: tuple[str, ...] = field(default=(), compare=False)
 
@@ -187,10 +190,12 @@ def load_config(
     given: dict[str, _Given] = {}
     queues: dict[str, QueueRule] = {}
     users: dict[str, float] = {}
+    types = NodeTypes()
     if file is not None:
         tables = _tables(file, problems)
         queues = read_queues(tables.pop("queues", {}), str(file), problems)
         users = read_users(tables.pop("users", {}), str(file), problems)
+        types = read_gpu_types(tables.pop("gpu_types", {}), str(file), problems)
         given.update(_of_file(file, tables, problems))
     here = Origin(Path.cwd())
     given.update(_of_environment(environment or {}, here, notes))
@@ -216,13 +221,15 @@ def load_config(
         problems.extend(f"{sources['models']}: models: {problem}" for problem in models_problems)
     if problems:
         raise ConfigError(problems)
-    resolved += (Resolved(key, value, str(file)) for key, value in shown_owners(queues, users))
+    of_tables = (*shown_owners(queues, users), *shown_gpu_types(types))
+    resolved += (Resolved(key, value, str(file)) for key, value in of_tables)
     notes += (
         _exposed(parsed, sources)
         + _not_callable(parsed, sources)
         + idle_weights(queues, users, ShareBy(parsed["share_by"]), str(file))
     )
-    return _build(parsed, queues, users, slowdowns, tuple(resolved), tuple(notes))
+    config = _build(parsed, queues, users, slowdowns, tuple(resolved), tuple(notes))
+    return replace(config, gpu_types=types)
 
 
 def _tables(file: Path, problems: list[str]) -> dict[str, Any]:

@@ -1,7 +1,8 @@
 """Nodes and jobs of the simulated ResourceManager: what they are, and how a job gets on with its work.
 
 A job computes while the GPUs of its running containers are at least its gang, each GPU one GPU-millisecond a millisecond (no
-slowdown). What it does when it is told to go hangs on `on_lease_end`:
+slowdown), times the speed that it declares of the slowest of their types. What it does when it is told to go hangs on
+`on_lease_end`:
 
 * `checkpoint`: it goes on for `checkpoint_ms`, then leaves and loses nothing; killed before that, it falls back to what it
   saved last.
@@ -9,15 +10,18 @@ slowdown). What it does when it is told to go hangs on `on_lease_end`:
 * `never`: it does not listen, and is killed at the deadline with all its progress.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
 from typing import Final
 
+from themis_arbiter.core.gpu_speeds import speed_on
 from themis_arbiter.core.types import (
     NAME_LENGTH_MAX,
     AppId,
     CoreError,
     GpuMillis,
+    GpuSpeeds,
     JobId,
     Millis,
     NodeName,
@@ -68,6 +72,7 @@ class SimJob:
     queue: str = "default"
     model: str = ""
     weight: float = 1.0
+    gpu_speeds: GpuSpeeds = ()
 
     def __post_init__(self) -> None:
         if not (0 < len(self.job_id) <= NAME_LENGTH_MAX and 0 < len(self.app_id) <= NAME_LENGTH_MAX):
@@ -106,6 +111,7 @@ class RunningJob:
     done: GpuMillis = 0.0
     saved: GpuMillis = 0.0
     containers: dict[str, Container] = field(default_factory=dict)
+    gpu_types: Mapping[NodeName, str] = field(default_factory=dict)  # of the cluster's nodes
 
     @property
     def is_live(self) -> bool:
@@ -123,10 +129,15 @@ class RunningJob:
         return self.spec.max_gpus - self.gpus_held if self.is_live else 0
 
     @property
-    def rate(self) -> int:
-        """GPUs that compute now."""
-        gpus = sum(c.gpus for c in self.containers.values() if c.is_running and not c.is_over)
-        return gpus if gpus >= self.spec.gang else 0
+    def rate(self) -> float:
+        """Work a millisecond that it does now; none where it is on a GPU whose type it cannot use."""
+        nodes = [(c.node, c.gpus) for c in self.containers.values() if c.is_running and not c.is_over]
+        gpus = sum(count for _, count in nodes)
+        if gpus < self.spec.gang:
+            return 0
+        if not self.spec.gpu_speeds:
+            return gpus
+        return gpus * min([speed_on(self.spec.gpu_speeds, self.gpu_types.get(node, "")) for node, _ in nodes])
 
     def finishes_ms(self) -> Millis | None:
         """When the work will be done if nothing changes; None: never."""

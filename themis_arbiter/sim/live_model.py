@@ -59,6 +59,7 @@ class SimulatedCluster:
         self._timing = timing or SimTiming()
         ordered = sorted(nodes, key=lambda n: n.node)
         self._nodes = {n.node: n for n in ordered}
+        self._gpu_types = {n.node: n.gpu_type for n in ordered}
         if len(self._nodes) != len(ordered):
             raise CoreError("two nodes have the same name")
         self._lost: dict[NodeName, None] = {}
@@ -96,7 +97,7 @@ class SimulatedCluster:
         if job.job_id in self._jobs:
             raise CoreError(f"two jobs are called {job.job_id}")
         arrival_ms = max(self._now_ms, self._start_ms + job.arrival_ms)
-        self._jobs[job.job_id] = RunningJob(job, arrival_ms, updated_ms=self._now_ms)
+        self._jobs[job.job_id] = RunningJob(job, arrival_ms, updated_ms=self._now_ms, gpu_types=self._gpu_types)
 
     def next_at_ms(self) -> Millis | None:
         """When something is due next; None: nothing will happen unless somebody wants something."""

@@ -57,6 +57,7 @@ def job_report(job: RunningJob) -> JobReport:
         is_finished=is_finished,
         finish_ms=job.finish_ms or 0,
         final_status="SUCCEEDED" if is_finished else "",
+        gpu_speeds=spec.gpu_speeds,
     )
 
 

@@ -11,6 +11,7 @@ from enum import StrEnum
 from itertools import groupby
 from typing import Final
 
+from themis_arbiter.core.gpu_speeds import speed_on
 from themis_arbiter.core.lease import Cause
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import JobId, Millis, NodeName
@@ -21,6 +22,7 @@ from themis_arbiter.sim.stepwise import Span, Stepwise, levels, total, where
 class Rule(StrEnum):
     """What was not kept."""
 
+    GPU_TYPE = "a GPU went to a job that must not have its type"
     LEASE_BINDS = "a container ran without a lease"
     GANG_WHOLE = "a gang's leases were not whole"
     GANG_STARTS = "a gang's containers were not whole in time"
@@ -92,6 +94,7 @@ def check_run(
     """Every violation of a run, by time. `late_jobs` are those that came to a full cluster (FIRST_GPU is for them)."""
     stays = sorted((c for c in containers if c.gpus and not c.is_am), key=lambda c: (c.allocated_ms, c.container_id))
     found = [
+        *types_kept(facts),
         *leases_bind(facts, stays, bounds),
         *ends_decided_in_time(facts),
         *gangs_whole(facts, stays, bounds),
@@ -100,6 +103,24 @@ def check_run(
         *no_idle(facts, stays, bounds),
     ]
     return sorted(found, key=lambda v: (v.start_ms, v.rule, v.what))
+
+
+# -- GPU types
+
+
+def types_kept(facts: JournalFacts) -> Iterator[Violation]:
+    """No lease is won on a GPU of a type that its job declares as none of its own; what was adopted runs where it ran."""
+    jobs = {j.job_id: j for j in facts.jobs}
+    for lease in facts.leases:
+        job = jobs.get(lease.job_id)
+        if job is not None and not lease.is_adopted and not _speed(job, facts, lease.node):
+            what = f"{lease.lease_id} of {lease.job_id}: {lease.gpu} is of type {facts.gpu_types.get(lease.node) or 'none'}"
+            yield Violation(rule=Rule.GPU_TYPE, start_ms=lease.entered_ms, end_ms=lease.over_ms or facts.last_ms, what=what)
+
+
+def _speed(job: JobFacts, facts: JournalFacts, node: NodeName) -> float:
+    """What it declares of the node's type; 0: it must not have it."""
+    return speed_on(job.gpu_speeds, facts.gpu_types.get(node, ""))
 
 
 # -- (a) leases bind, (d) and end
@@ -303,6 +324,7 @@ class _Demand:
 
     def __init__(self, job: JobFacts, facts: JournalFacts, stays: Sequence[ContainerStay], bounds: Bounds) -> None:
         self._job = job
+        self._speed = {n: _speed(job, facts, n) for n in facts.gpus}
         over = () if job.finished_ms is None else ((job.finished_ms, 0),)
         self._asked = levels((*job.asked, *over))
         mine = [x for x in facts.leases if x.job_id == job.job_id]
@@ -325,9 +347,11 @@ class _Demand:
             return False
         unused = sum(max(0, kept.at(t) - self._live[n].at(t)) for n, kept in self._kept.items())
         pending = self._asked.at(t) - unused
-        if pending < job.unit or idle.get(node, 0) < job.unit:
+        # Slower GPUs than those that it has would hold up the whole gang: nobody has to grow by them.
+        least = min([self._speed[n] for n, kept in self._kept.items() if kept.at(t)], default=0.0)
+        if pending < job.unit or idle.get(node, 0) < job.unit or self._speed[node] <= 0.0 or self._speed[node] < least:
             return False
-        fitting = sum(count // job.unit * job.unit for count in idle.values())
+        fitting = sum(count // job.unit * job.unit for n, count in idle.items() if self._speed[n] > 0.0)
         return sum(kept.at(t) for kept in self._kept.values()) + min(pending, fitting) >= job.gang
 
 

@@ -15,7 +15,7 @@ from themis_arbiter.core.effects import GrantGpus, LeaseMoved, RequestDrain, Syn
 from themis_arbiter.core.events import JobReport, NodeReport, RmReported
 from themis_arbiter.core.lease import Cause, Lease, LeaseState
 from themis_arbiter.core.settings import Settings
-from themis_arbiter.core.types import AppId, GpuId, GrantId, JobId, LeaseId, Millis, NodeName
+from themis_arbiter.core.types import AppId, GpuId, GpuSpeeds, GrantId, JobId, LeaseId, Millis, NodeName
 from themis_arbiter.engine.journal_format import RecordedStep, parse_header, parse_steps
 
 LEASES_MAX: Final = 1_000_000
@@ -70,6 +70,7 @@ class LeaseLife:
     withdrawn_ms: Millis | None = None
     ended_ms: Millis | None = None
     drain_cause: Cause | None = None
+    is_adopted: bool = False  # of what ran without one, not won
 
     @property
     def node(self) -> NodeName:
@@ -98,11 +99,15 @@ class JobFacts:
     asked: tuple[tuple[Millis, int], ...]
     finished_ms: Millis | None = None
     final_status: str = ""
+    gpu_speeds: GpuSpeeds = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JournalFacts:
-    """Everything that is taken from a journal; `gpus` is by node, as first reported (a run without lost nodes)."""
+    """Everything that is taken from a journal; `gpus` is by node, as first reported (a run without lost nodes).
+
+    `gpu_types` are those of nodes, in lower case.
+    """
 
     settings: Settings
     first_ms: Millis
@@ -113,6 +118,7 @@ class JournalFacts:
     leases: tuple[LeaseLife, ...]
     grid_ends_ms: tuple[Millis, ...]
     rounds: int
+    gpu_types: Mapping[NodeName, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -121,6 +127,7 @@ class _Reader:
 
     gpus: dict[NodeName, int] = field(default_factory=dict)
     racks: dict[NodeName, str] = field(default_factory=dict)
+    gpu_types: dict[NodeName, str] = field(default_factory=dict)
     jobs: dict[JobId, JobFacts] = field(default_factory=dict)
     leases: dict[LeaseId, LeaseLife] = field(default_factory=dict)
     first_ms: Millis = 0
@@ -144,6 +151,7 @@ class _Reader:
     def _node(self, node: NodeReport) -> None:
         self.gpus[node.node] = max(node.gpus, self.gpus.get(node.node, 0))
         self.racks[node.node] = node.rack
+        self.gpu_types[node.node] = node.gpu_type.lower()
 
     def _job(self, report: JobReport, now_ms: Millis) -> None:
         old = self.jobs.get(report.job_id)
@@ -161,6 +169,7 @@ class _Reader:
             asked=asked,
             finished_ms=finished_ms,
             final_status=report.final_status,
+            gpu_speeds=report.gpu_speeds if old is None else old.gpu_speeds,
         )
 
     def _effect(self, effect: Any, now_ms: Millis) -> None:
@@ -223,6 +232,7 @@ def _new_life(lease: Lease, now_ms: Millis) -> LeaseLife:
         entered_ms=now_ms,
         ends=((now_ms, lease.end_ms),),
         current_ms=now_ms,
+        is_adopted=lease.cause is Cause.ADOPTED,
     )
 
 
@@ -247,6 +257,7 @@ def facts_of(settings: Settings, steps: Iterable[RecordedStep]) -> JournalFacts:
         leases=tuple(reader.leases[i] for i in sorted(reader.leases)),
         grid_ends_ms=tuple(_grid(reader.first_ms, reader.last_ms, settings.lease_ms)),
         rounds=reader.rounds,
+        gpu_types=dict(sorted(reader.gpu_types.items())),
     )
 
 

@@ -8,6 +8,7 @@ from themis_arbiter.adapters.clock import ManualClock
 from themis_arbiter.adapters.grpc import convert
 from themis_arbiter.adapters.grpc.convert import ParsedReport, ReportReader
 from themis_arbiter.adapters.grpc.faults import Fault, Faults
+from themis_arbiter.adapters.grpc.node_types import NodeTypes
 from themis_arbiter.core.events import EndCause
 from themis_arbiter.core.types import OnLeaseEnd
 from themis_arbiter.gen.themis.v1 import cluster_pb2 as pb
@@ -218,3 +219,19 @@ def test_faults_are_told_at_a_bounded_rate(caplog: pytest.LogCaptureFixture) -> 
     faults.add(Fault.NAME, "y")
     assert [r.getMessage() for r in caplog.records] == ["bad name: x", "bad name: y (and 999 more like it)"]
     assert faults.counts()[Fault.NAME] == 1_001
+
+
+def test_types_of_nodes_are_those_written_down_and_speeds_those_of_the_tag(faults: Faults) -> None:
+    types = NodeTypes((("gpu-*.example.org", "v100"), ("gpu-9.example.org", "k80"), ("*", "t4")))
+    reader = ReportReader(faults, types)
+    names = ("GPU-1.example.org", "gpu-9.example.org:8041", "other")
+    nodes = [{"node": name, "gpus_total": 4, "state": "RUNNING"} for name in names]
+    tagged = application(tags=["themis.gpu-speeds=v100=1;k80=0"], asks=[ask(1)])
+    found = read(reader, nodes=nodes, applications=[tagged])
+    assert {n.node: n.gpu_type for n in found.nodes} == dict(zip(names, ("v100", "k80", "t4"), strict=True))
+    assert [j.gpu_speeds for j in found.jobs] == [(("k80", 0.0), ("v100", 1.0))]
+
+
+def test_signs_of_patterns_other_than_the_star_stand_for_themselves_and_many_stars_are_no_work() -> None:
+    types = NodeTypes((("a[1]*", "odd"), ("a?", "sign"), ("*a" * 100 + "*b", "many")))
+    assert [types.type_of(n) for n in ("a[1]x", "a1x", "a?", "ab", "a" * 256)] == ["odd", "", "sign", "", ""]

@@ -15,11 +15,13 @@ def test_every_tag_is_read() -> None:
             "themis.work-gpu-s=3600",
             "themis.on-lease-end=restart",
             "themis.checkpoint-s=2.5",
+            "themis.gpu-speeds=V100=1;k80=.25",
             "somebody-else",
         ]
     )
     assert (tags.app, tags.gang, tags.model, tags.work) == ("tune", 4, "vgg16", 3_600_000.0)
     assert (tags.on_lease_end, tags.checkpoint_ms, tags.is_any, tags.notes) == (OnLeaseEnd.RESTART, 2_500, True, ())
+    assert tags.gpu_speeds == (("k80", 0.25), ("v100", 1.0))
 
 
 def test_tags_compare_case_insensitively() -> None:
@@ -44,13 +46,17 @@ def test_tags_compare_case_insensitively() -> None:
         ("themis.app=a\x00b", "control"),
         ("themis.app=a\udc80", "lone surrogates"),
         ("themis.app=" + "x" * 101, "characters"),
+        ("themis.gpu-speeds=v100", "type=speed"),
+        ("themis.gpu-speeds=v100=nan", "not a number"),
+        ("themis.gpu-speeds=v100=0", "above 0"),
+        ("themis.gpu-speeds=v100=1e9", "between"),
         ("themis.gnag=2", "no such tag"),
         ("themis.gang", "no such tag"),
     ],
 )
 def test_a_bad_tag_is_left_out_with_a_note(tag: str, why: str) -> None:
     tags = parse_tags([tag, "themis.model=ok"])
-    assert (tags.app, tags.gang, tags.work, tags.on_lease_end) == (None, None, None, None)
+    assert (tags.app, tags.gang, tags.work, tags.on_lease_end, tags.gpu_speeds) == (None, None, None, None, None)
     assert tags.model == "ok"
     (note,) = tags.notes
     assert why in note

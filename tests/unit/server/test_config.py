@@ -208,6 +208,12 @@ def test_paths_in_a_file_start_at_the_file_and_others_at_the_working_folder(
             "on_lease_end = 'stop'",
             "FILE: on_lease_end: 'stop' is not one of the values there are; write one of: checkpoint, re",
         ),
+        ("gpu_types = 3", "FILE: gpu_types: is a section, not a value; write lines like v100 = "),
+        ("[gpu_types]\nv100 = 3", "FILE: gpu_types.v100: is a list of names of nodes"),
+        ("[gpu_types]\nv100 = []", "FILE: gpu_types.v100: is a list of names of nodes"),
+        ("[gpu_types]\nv100 = ['a', '']", "FILE: gpu_types.v100: is a list of names of nodes"),
+        ("[gpu_types]\n'v 100' = ['a']", "FILE: gpu_types.v 100: 'v 100' is no name of a type"),
+        ("[gpu_types]\nv100 = ['a']\nk80 = ['A']", "FILE: gpu_types.k80: 'A' is of type v100 already; name it once"),
         ("queues = 3", "FILE: queues: holds a table for each queue; write [queues.NAME] and its settings below"),
         ("[queues]\nq = 3", "FILE: queues.q: is a table, not a value; write [queues.q] and its settings below"),
         ("[queues.q]\non_lease_end = 'x'", "FILE: queues.q.on_lease_end: 'x' is not one of the values there are"),
@@ -232,6 +238,14 @@ def test_mistake_is_told_with_its_place_and_what_to_do(file: Path, text: str, pr
     assert len(found) == 1
     assert problem in found[0]
     assert "\n" not in found[0]
+
+
+def test_types_of_nodes_are_read_and_shown(file: Path) -> None:
+    file.write_text("[gpu_types]\nV100 = ['GPU-*', 'n1']\nk80 = ['old']\n")
+    config = load_config(file)
+    assert config.gpu_types.names == (("gpu-*", "v100"), ("n1", "v100"), ("old", "k80"))
+    shown = {r.key: r.value for r in config.resolved if r.key.startswith("gpu_types")}
+    assert shown == {"gpu_types.v100": "gpu-*,n1", "gpu_types.k80": "old"}
 
 
 def test_queues_and_kinds(file: Path) -> None:

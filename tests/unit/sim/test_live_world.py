@@ -16,9 +16,10 @@ from themis_arbiter.adapters.clock import SystemClock
 from themis_arbiter.adapters.journal import FileJournal, MemoryJournal
 from themis_arbiter.adapters.memory_store import MemoryDisk, MemoryStore
 from themis_arbiter.adapters.sqlite_store import SqliteStore
+from themis_arbiter.core.gpu_speeds import speed_on
 from themis_arbiter.core.machine import Arbiter
 from themis_arbiter.core.settings import Settings
-from themis_arbiter.core.types import OnLeaseEnd
+from themis_arbiter.core.types import GpuSpeeds, OnLeaseEnd
 from themis_arbiter.engine.driver import Driver
 from themis_arbiter.engine.loop import EngineLoop
 from themis_arbiter.engine.recovery import take_over
@@ -27,6 +28,8 @@ from themis_arbiter.engine.timers import TimerTable
 from themis_arbiter.sim.live_cluster import LiveCluster
 from themis_arbiter.sim.live_jobs import SimJob
 from themis_arbiter.sim.live_model import SimulatedCluster
+from themis_arbiter.sim.run_check import types_kept
+from themis_arbiter.sim.run_facts import read_facts
 
 HOUR_MS: Final = 3_600_000
 SETTINGS: Final = Settings(
@@ -84,6 +87,39 @@ def test_every_job_finishes_and_replays(seed: int, tmp_path: Path) -> None:
     assert result.first_difference is None
     other = Arbiter(replace(SETTINGS, debounce_ms=501))
     assert replay(path, other).first_difference is not None
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_gpu_types_hold_live_and_every_job_that_can_run_finishes(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(f"{seed}/types")
+    types = dict(zip(("n0", "n1", "n2"), chance.sample(("v100", "K80", "v100"), 3), strict=True))
+    speeds: list[GpuSpeeds] = [
+        (),
+        (("v100", 1.0),),
+        (("k80", 0.5),),
+        (("k80", 0.5), ("v100", 1.0)),
+        (("k80", 0.0), ("v100", 2.0)),
+    ]
+    # A gang is no larger than what there is of either type.
+    jobs = [replace(j, gpu_speeds=chance.choice(speeds)) for j in drawn_jobs(seed) if j.gang <= 2]
+    declared = {j.job_id: j.gpu_speeds for j in jobs}
+    sim_nodes = tuple(replace(n, gpu_type=types[n.node]) for n in nodes(4, 2, 4))
+    cluster = SimulatedCluster(sim_nodes, jobs, start_ms=START_MS)
+
+    def check() -> None:
+        for job_id, node in cluster.places():
+            assert speed_on(declared[job_id], types[node]) > 0.0, (job_id, node)
+
+    path = tmp_path / "journal.jsonl"
+    journal = FileJournal(path, SETTINGS)
+    world = VirtualWorld(Arbiter(SETTINGS, is_checked=True), cluster, settings=SETTINGS, journal=journal, check=check)
+    world.run_until(world.cluster.is_over, HOUR_MS)
+    journal.close()
+    assert replay_with(path, Arbiter).first_difference is None
+    found = read_facts(path)
+    assert found.gpu_types == {n: t.lower() for n, t in types.items()}
+    assert any(j.gpu_speeds for j in found.jobs)
+    assert list(types_kept(found)) == []
 
 
 def write_journal(seed: int, path: Path) -> None:

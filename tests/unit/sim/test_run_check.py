@@ -16,6 +16,7 @@ from themis_arbiter.sim.run_check import (
     gangs_whole,
     leases_bind,
     no_idle,
+    types_kept,
     winners_start,
 )
 from themis_arbiter.sim.run_facts import ContainerStay, JobFacts, JournalFacts, LeaseLife
@@ -99,6 +100,36 @@ def facts(
 
 def spans(found: list[Violation]) -> list[tuple[Rule, int, int]]:
     return [(v.rule, v.start_ms, v.end_ms) for v in found]
+
+
+# -- GPU types
+
+TWO_TYPES = {"n1": "v100", "n2": "k80"}
+
+
+def typed(run: JournalFacts, **speeds: float) -> JournalFacts:
+    """The run with these speeds declared by all its jobs, on a node of each type."""
+    jobs = tuple(replace(j, gpu_speeds=tuple(sorted(speeds.items()))) for j in run.jobs)
+    return replace(run, jobs=jobs, gpu_types=TWO_TYPES)
+
+
+def test_a_lease_on_a_type_that_its_job_must_not_have_is_found_unless_it_was_adopted() -> None:
+    won = facts([job("a", (0, 1))], [lease("L1", "a", "n2:0", 1_000, ended=9_000)], gpus={"n1": 1, "n2": 1})
+    assert spans(list(types_kept(typed(won, v100=1.0)))) == [(Rule.GPU_TYPE, 1_000, 9_000)]
+    assert spans(list(types_kept(typed(won, v100=1.0, k80=0.0)))) == [(Rule.GPU_TYPE, 1_000, 9_000)]
+    assert not list(types_kept(typed(won, k80=0.1)))
+    assert not list(types_kept(won))
+    adopted = replace(won, leases=tuple(replace(x, is_adopted=True) for x in won.leases))
+    assert not list(types_kept(typed(adopted, v100=1.0)))
+
+
+def test_a_gpu_of_a_type_that_nobody_who_asks_can_use_may_idle() -> None:
+    run = facts([job("a", (0, 2))], [lease("L1", "a", "n1:0", 0)], gpus={"n1": 1, "n2": 1})
+    stays = [stay("c1", "a", "n1", 0, None)]
+    assert spans(list(no_idle(run, stays, BOUNDS))) == [(Rule.NO_IDLE, 0, 60_000)]
+    assert spans(list(no_idle(typed(run, v100=1.0, k80=1.0), stays, BOUNDS))) == [(Rule.NO_IDLE, 0, 60_000)]
+    assert not list(no_idle(typed(run, v100=1.0), stays, BOUNDS))
+    assert not list(no_idle(typed(run, v100=1.0, k80=0.5), stays, BOUNDS))  # it would slow the other down
 
 
 # -- (a) leases bind what runs

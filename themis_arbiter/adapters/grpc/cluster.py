@@ -24,6 +24,7 @@ from themis_arbiter.adapters.grpc.convert import ReportReader
 from themis_arbiter.adapters.grpc.errors import LEADER_KEY
 from themis_arbiter.adapters.grpc.faults import Fault, Faults, quoted, why_bad_name
 from themis_arbiter.adapters.grpc.gate import GateEffect, lease_update
+from themis_arbiter.adapters.grpc.node_types import NodeTypes
 from themis_arbiter.adapters.grpc.seams import Engine
 from themis_arbiter.core.effects import GrantGpus, RequestDrain, SyncLeases, TellJob, WithdrawLeases
 from themis_arbiter.core.events import Event, RmAttached, RmDetached, RmReported, UpdateRefused
@@ -108,6 +109,8 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
     `heartbeat_s` is how long a stream may be silent; `outgoing_max` bounds the effects that wait for a bridge. `why_not`
     is asked before each message: it says why this arbiter may not act any more, and what waits is then dropped. `serve` is
     told YARN's id of a new bridge's cluster ("": it has none) and says why that one may not attach here.
+    is asked before each message: it says why this arbiter may not act any more, and what waits is then dropped. `types`
+    are the GPU types of nodes.
     """
 
     def __init__(
@@ -120,6 +123,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         outgoing_max: int = OUTGOING_MAX,
         why_not: Callable[[], str] | None = None,
         serve: Callable[[str], str] | None = None,
+        types: NodeTypes | None = None,
     ) -> None:
         self._why_not, self._serve = why_not, serve
         self._engine, self._clock = engine, clock
@@ -129,7 +133,8 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
         # follow a new stream's. The engine's thread never takes it.
         self._turn = threading.Lock()
         self._current: _Stream | None = None
-        self._reader = ReportReader(self.faults)
+        self._types = types or NodeTypes()
+        self._reader = ReportReader(self.faults, self._types)
         self._reader_start_id = ""
         self._is_closed = False
         self.dropped_effects = 0  # addressed to a scheduler object that is not attached; for metrics
@@ -301,7 +306,7 @@ class ClusterService(cluster_pb2_grpc.ClusterServiceServicer):
             self._current.end(grpc.StatusCode.ABORTED, "another bridge has attached")
             self._detach(self._current)
         if hello.start_id != self._reader_start_id:
-            self._reader, self._reader_start_id = ReportReader(self.faults), hello.start_id
+            self._reader, self._reader_start_id = ReportReader(self.faults, self._types), hello.start_id
         start_id = hello.start_id
         # First in place, then told: what the engine answers must find the stream.
         stream.attach(start_id)

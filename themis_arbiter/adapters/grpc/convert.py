@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from themis_arbiter.adapters.grpc.faults import Fault, Faults, quoted, why_bad_name
+from themis_arbiter.adapters.grpc.node_types import NodeTypes
 from themis_arbiter.adapters.grpc.tags import Tags, app_id_of, parse_tags
 from themis_arbiter.core.events import ContainerReport, EndCause, JobReport, NodeReport
 from themis_arbiter.core.types import AppId, JobId, Millis
@@ -63,8 +64,10 @@ class _Application:
 class ReportReader:
     """Reads the reports of one activation (start id), in their order. For one thread at a time."""
 
-    def __init__(self, faults: Faults) -> None:
+    def __init__(self, faults: Faults, types: NodeTypes | None = None) -> None:
+        """`types` tell nodes' GPU types, which reports do not."""
         self._faults = faults
+        self._types = types or NodeTypes()
         self._applications: dict[JobId, _Application] = {}
         self._orphans: dict[JobId, dict[str, int]] = {}  # containers of applications not seen yet
 
@@ -135,6 +138,7 @@ class ReportReader:
             node=node.node,
             rack=rack,
             gpus=self._number(node.gpus_total, GPUS_PER_NODE_MAX, f"GPUs of node {quoted(node.node)}"),
+            gpu_type=self._types.type_of(node.node),
             # Below zero is no fault of the report here: YARN's own books go there when a node shrinks.
             memory_free_mb=min(max(node.memory_free_mb, 0), _TOTALS_MAX),
             vcores_free=max(node.vcores_free, 0),
@@ -263,6 +267,7 @@ class ReportReader:
             is_finished=is_finished,
             finish_ms=_instant(entry.finish_rm_ms, rm_now_ms, now_ms) if is_finished else 0,
             final_status=self._final_status(entry) if is_finished else "",
+            gpu_speeds=tags.gpu_speeds or (),
         )
 
     def _final_status(self, entry: pb.Application) -> str:

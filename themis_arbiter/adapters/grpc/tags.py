@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from themis_arbiter.adapters.grpc.faults import quoted, why_bad_name
-from themis_arbiter.core.types import GpuMillis, Millis, OnLeaseEnd
+from themis_arbiter.core.gpu_speeds import parse_speeds
+from themis_arbiter.core.types import GpuMillis, GpuSpeeds, Millis, OnLeaseEnd
 
 PREFIX: Final = "themis."
 TAGS_MAX: Final = 64  # of ours on one application; YARN 3.2 itself allows 10
@@ -31,6 +32,7 @@ class Tags:
     work: GpuMillis | None = None
     on_lease_end: OnLeaseEnd | None = None
     checkpoint_ms: Millis | None = None
+    gpu_speeds: GpuSpeeds | None = None
     is_any: bool = False  # there is at least one tag of ours, good or bad
     notes: tuple[str, ...] = ()
 
@@ -68,12 +70,20 @@ def _on_lease_end(value: str) -> OnLeaseEnd:
         raise _BadValueError(f"it must be one of {', '.join(OnLeaseEnd)}") from None
 
 
+def _gpu_speeds(value: str) -> GpuSpeeds:
+    try:
+        return parse_speeds(value)
+    except ValueError as err:
+        raise _BadValueError(str(err)) from None
+
+
 _PARSERS: Final[dict[str, tuple[str, Callable[[str], object]]]] = {
     "app": ("app", _name),
     "gang": ("gang", _gang),
     "model": ("model", _name),
     "work-gpu-s": ("work", lambda value: _number(value, 1e-3, WORK_GPU_S_MAX) * 1_000),
     "on-lease-end": ("on_lease_end", _on_lease_end),
+    "gpu-speeds": ("gpu_speeds", _gpu_speeds),
     "checkpoint-s": ("checkpoint_ms", lambda value: round(_number(value, 0, CHECKPOINT_S_MAX) * 1_000)),
 }
 
