@@ -13,6 +13,7 @@ from themis_arbiter.core import recall
 from themis_arbiter.core.codec import to_plain
 from themis_arbiter.core.effects import RoundClosed
 from themis_arbiter.core.events import Timer
+from themis_arbiter.core.gpu_speeds import as_text
 from themis_arbiter.core.kinds import (
     protected_jobs,
     take_up,
@@ -140,12 +141,15 @@ def _decide(state: State, offered: Offered, market: Market, kind: str, before: P
         return
     won = decision.gpus_by_job()
     _check(market, won)
-    head = {
+    head: dict[str, Any] = {
         "machines": state.topology.plain,
         "offered": list(market.supply.gpus),
         "ending": dict(sorted(offered.ending.items())),
-        "room": to_plain(market.supply.room),
+        "room": to_plain(_room_beside_types(market)),
     }
+    if market.is_typed:
+        head["gpu_types"] = {m.name: m.gpu_type for m in state.topology.machines}
+        head["gpu_speeds"] = {j: as_text(job.gpu_speeds) for j, job in sorted(market.jobs.items()) if job.gpu_speeds}
     if state.admin.is_observing:
         _record(state, kind, head, decision, {"moves": {}, "would": would_move(offered.ending, won)})
         return
@@ -154,6 +158,15 @@ def _decide(state: State, offered: Offered, market: Market, kind: str, before: P
     if kind == "grid":
         note(state, offered, decision, head, moves)
     _record(state, kind, head, decision, {"moves": moves})
+
+
+def _room_beside_types(market: Market) -> Mapping[JobId, Mapping[NodeName, int]]:
+    """The room of those whom memory or CPU limits; what GPU types forbid is said by type, and not again by job and node."""
+    room = market.supply.room
+    if not market.is_typed:
+        return room
+    limited = {j for j, job in market.jobs.items() if job.memory_mb or job.vcores}
+    return {j: nodes for j, nodes in room.items() if j in limited}
 
 
 def _record(state: State, kind: str, head: Mapping[str, Any], decision: Decision, moves: Mapping[str, Any]) -> None:

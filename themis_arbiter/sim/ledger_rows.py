@@ -10,7 +10,7 @@ from themis_arbiter.core.lease import LeaseState
 from themis_arbiter.core.types import JobId, LeaseId, Millis, RoundNo
 
 # What rounds.jsonl leaves out of a decision record: the same in every round, or of every app and job that waits.
-LEFT_OUT: Final = frozenset({"machines", "room", "apps", "order"})
+LEFT_OUT: Final = frozenset({"machines", "room", "gpu_types", "gpu_speeds", "apps", "order"})
 
 # Names only, and in one order always: what is equal to what it was is the same text.
 OF_NAMES: Final = frozenset({"policy", "kind", "order_by", "offered", "ending", "unsold", "unused", "leftovers", "moves"})

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from tests.support.bench import NODES, Bench, container, job, of_type, running
-from themis_arbiter.core.effects import GrantGpus, TellJob
+from themis_arbiter.core.effects import GrantGpus, RoundClosed, TellJob
 from themis_arbiter.core.events import ContainerReport, EpochAcquired, JobReport, NodeReport, RmAttached, RmReported, Timer
 from themis_arbiter.core.explain import explain
 from themis_arbiter.core.types import GpuSpeeds
@@ -112,3 +112,13 @@ def test_what_runs_on_a_type_that_it_must_not_have_is_adopted_and_not_given_agai
     bench.wake(17_000, Timer.GRID)
     assert bench.states()["fast"].count("draining") == 1
     assert {x.gpu.split(":")[0] for x in state.ledger.of_job("fast") if x.state.value != "draining"} <= {"n0"}
+
+
+def test_a_record_says_types_once_and_room_only_of_memory_and_cpu() -> None:
+    bench = up(typed("fast", 2, FAST), typed("large", 6, FAST, gang=6), typed("other", 8, ()))
+    (closed,) = of_type(bench.wake(500, Timer.ROUND), RoundClosed)
+    assert isinstance(closed, RoundClosed)
+    record = dict(closed.record)
+    assert record["room"] == {}
+    assert record["gpu_types"] == {"n0": "V100", "n1": "k80"}
+    assert record["gpu_speeds"] == {"fast": "v100=1"}
