@@ -23,7 +23,7 @@ def test_gangs_wait_half_as_long_again_as_their_share_needs_at_most(policy: str,
 def test_a_gang_of_the_whole_cluster_is_served_while_small_apps_still_come(policy: str) -> None:
     served = waits(WHOLE, policy, 3, {})[32]
     assert served.leases <= 1.5 * served.paid_after + 3
-    left_to_the_order = waits(WHOLE, policy, 3, {"starving_above": 1e9})[32]
+    left_to_the_order = waits(WHOLE, policy, 3, {"starving_above": 1e9, "large_gang": 2.0})[32]
     assert left_to_the_order.leases > STREAM_ENDS > 2 * served.leases
 
 

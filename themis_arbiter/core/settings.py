@@ -113,6 +113,8 @@ class Settings:
     tick_ms: Millis = 60_000  # of recall: a waiting job's next chance is at most so far away; without recall, a lease
     urgent_above: float = 1.02  # regret above which a job is urgent (mechanism.md, section 6; docs/policies.md on the number)
     starving_above: float = 1.3  # regret above which it goes before all who came later; of the urgent only
+    large_gang: float = 0.25  # of the cluster's GPUs: a gang from which on its first lease is owed (core.policies.owed)
+    owed_leases: float = 1.0  # leases after its share has paid for its first lease, from when on it goes before all others
     gang_wait_ms: Millis = 10_000  # a gang whose containers are not whole by then is handed back
     no_show_ms: Millis = 60_000  # what was granted and asked for and is still unused then is taken back
     min_runtime_ms: Millis = 0  # a job that started is renewed until it has run so long
@@ -151,11 +153,7 @@ class Settings:
                 f"notice {self.notice_ms} + restart cost {self.restart_cost_ms} must be shorter than the lease "
                 f"{self.lease_ms}: nothing would be left to compute in"
             )
-        if not 0.0 < self.urgent_above <= self.starving_above <= REGRET_MAX:
-            raise CoreError(
-                f"0 < urgent_above <= starving_above <= {REGRET_MAX:g} must hold, who starves is urgent: "
-                f"{self.urgent_above} and {self.starving_above}"
-            )
+        self._check_bars()
         if self.tick_ms == 0:
             raise CoreError("tick must be above 0 ms: recall looks for urgent jobs once a tick (recall = false: not at all)")
         for user, weight in self.users.items():
@@ -168,3 +166,15 @@ class Settings:
             raise CoreError(f"admission_queue_max lies in [1, {ADMISSION_QUEUE_MAX}]: {self.admission_queue_max}")
         if not 0.0 <= self.fairness_knob <= 1.0:
             raise CoreError(f"the fairness knob f lies in [0, 1]: {self.fairness_knob}")
+
+    def _check_bars(self) -> None:
+        if not 0.0 < self.urgent_above <= self.starving_above <= REGRET_MAX:
+            raise CoreError(
+                f"0 < urgent_above <= starving_above <= {REGRET_MAX:g} must hold, who starves is urgent: "
+                f"{self.urgent_above} and {self.starving_above}"
+            )
+        if not (self.large_gang > 0.0 and self.owed_leases >= 0.0):  # NaN included
+            raise CoreError(
+                f"large_gang must be above 0 (above 1: no gang is large) and owed_leases at least 0: "
+                f"{self.large_gang} and {self.owed_leases}"
+            )

@@ -34,7 +34,7 @@ READ_BY: Final[Mapping[str, frozenset[str]]] = {
     "first_queue_max": frozenset({"tiresias"}),
     "srsf_recall": frozenset({"srsf"}),
     "tick": frozenset({"themis", "guard", "srsf"}),
-    **dict.fromkeys(("recall", "urgent_above", "starving_above"), frozenset({"themis", "guard"})),
+    **dict.fromkeys(("recall", "urgent_above", "starving_above", "large_gang", "owed_leases"), frozenset({"themis", "guard"})),
 }
 ALIASES: Final[Mapping[str, str]] = {"fairness_knob": "f"}  # keys that are not called as their field is
 IN_PAPER: Final = "paper."  # before the names of fields of PaperRules
@@ -47,6 +47,8 @@ MEANINGS: Final[Mapping[str, str]] = {
     "srsf_recall": "whether leases may end early, at a tick and with notice, for any job that waits and comes first",
     "urgent_above": "regret above which a job is urgent",
     "starving_above": "regret above which an urgent job goes before all others, first come first served",
+    "large_gang": "share of the cluster from which on a gang is large: first when owed its first lease; above 1: none is",
+    "owed_leases": "leases after its share has paid for its first lease, from when on a large gang is owed it",
     "gang_wait": "a gang whose containers are not whole by then is handed back",
     "no_show": "what was granted and is still unused then is taken back",
     "min_runtime": "a job that started is renewed until it has run so long",

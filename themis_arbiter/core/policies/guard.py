@@ -5,7 +5,8 @@ are served first, the app with the shortest fair time before the others, and cho
 least remaining declared work, an app's whole demand before the next.
 
 A stream of short urgent apps would pass a gang of most of the cluster for ever. So above a regret of 1.3 a job is starving:
-who starves goes before all others, first come first served, so nobody who comes later can hold it up.
+who starves goes before all others, first come first served, so nobody who comes later can hold it up. And before these goes a
+large gang that is owed its first lease (`core.policies.owed`).
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -15,6 +16,7 @@ from typing import Any, Final
 from themis_arbiter.core.later import Record
 from themis_arbiter.core.policies.base import Decision, Market, MarketJob
 from themis_arbiter.core.policies.order import arranged
+from themis_arbiter.core.policies.owed import owed_a_lease
 from themis_arbiter.core.policies.record import in_order_decision, order_record
 from themis_arbiter.core.rho import regrets_of
 from themis_arbiter.core.settings import Settings
@@ -23,6 +25,7 @@ from themis_arbiter.core.types import JobId
 RECALLING: Final = frozenset({"themis", "guard"})  # policies by whose order leases may end early
 ORDER_BY = "urgent jobs by their app's fair time, then all others by the work that their app has left"
 STARVING_FIRST = "starving jobs by their app's arrival, then "
+OWED_FIRST = "large gangs that are owed a first lease, the longest owed first, then "
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,8 @@ class Standing:
     regrets: Mapping[JobId, float]
     urgent: frozenset[JobId]
     order: tuple[MarketJob, ...]
-    starving: tuple[MarketJob, ...] = ()  # the first of `order`
+    starving: tuple[MarketJob, ...] = ()  # the first of `order`: those owed a first lease, and then who has waited too long
+    owed_count: int = 0
 
     @property
     def orders(self) -> tuple[tuple[MarketJob, ...], ...]:
@@ -41,8 +45,9 @@ class Standing:
 
     def record(self) -> Record:
         """The order and why, as plain values."""
-        by = STARVING_FIRST + ORDER_BY if self.starving else ORDER_BY
-        return order_record(by, len(self.order), self._whys)
+        owed = OWED_FIRST if self.owed_count else ""
+        starving = STARVING_FIRST if len(self.starving) > self.owed_count else ""
+        return order_record(owed + starving + ORDER_BY, len(self.order), self._whys)
 
     def _whys(self) -> Iterator[tuple[MarketJob, Mapping[str, Any]]]:
         for j in self.order:
@@ -51,19 +56,20 @@ class Standing:
 
 
 def standing(market: Market) -> Standing:
-    """Where everybody stands: urgent jobs, shortest fair time first; then all others by their app's remaining work."""
+    """Where everybody stands: who waited too long; the urgent, shortest fair time first; others by their app's work left."""
     regrets = regrets_of(market)
     bar = market.settings.urgent_above
     urgent = frozenset([j for j, r in regrets.items() if r > bar])
     by_fair_time = sorted(market.apps, key=lambda a: (a.t_independent_ms, a.app_id)) if urgent else []
     by_service = sorted(market.apps, key=lambda a: (a.remaining, a.app_id))
-    starving = _starving(market, regrets, urgent)
+    owed = owed_a_lease(market)
+    starving = (*owed, *_starving(market, regrets, urgent.difference([j.job_id for j in owed])))
     known = {j.job_id for j in starving}
     first = [j for _, j in arranged(by_fair_time) if j.job_id in urgent and j.job_id not in known] if urgent else []
-    rest = [j for _, j in arranged(by_service) if j.job_id not in urgent]
+    rest = [j for _, j in arranged(by_service) if j.job_id not in urgent and j.job_id not in known]
     if market.is_recall:  # for the urgent only: nobody else takes a holder's place
         rest.sort(key=lambda j: not j.has_gpus)
-    return Standing(regrets, urgent, (*starving, *first, *rest), starving)
+    return Standing(regrets, urgent, (*starving, *first, *rest), starving, len(owed))
 
 
 def _starving(market: Market, regrets: Mapping[JobId, float], urgent: Collection[JobId]) -> tuple[MarketJob, ...]:

@@ -11,6 +11,8 @@ from themis_arbiter.core.types import CoreError
 
 FOUR = cluster(("m0", "r0", 4))
 
+NOBODY_LARGE = Settings(large_gang=2.0)  # so nobody is owed a first lease (test_owed.py)
+
 
 def hours_ago(hours: float) -> int:
     return NOW_MS - round(hours * HOUR)
@@ -113,7 +115,7 @@ def test_guard_serves_the_urgent_by_fair_time_and_all_others_by_remaining_work()
     later = app(job("b/1", 4, gang=2), t_independent_ms=2.7 * HOUR)  # 3.03 / 2.7 = 1.12
     sooner = app(job("c/1", 2.5, gang=2), t_independent_ms=1.95 * HOUR)  # 2.28 / 1.95 = 1.17
     easy = app(job("d/1", 0.5, gang=2), t_independent_ms=9.0 * HOUR)
-    decision = make_policy("guard").decide(market(FOUR, urgent, later, sooner, easy))
+    decision = make_policy("guard").decide(market(FOUR, urgent, later, sooner, easy, settings=NOBODY_LARGE))
     assert ranks(decision) == ["c/1", "b/1", "d/1", "a/1"]
     assert [e["is_urgent"] for e in decision.record["order"]] == [True, True, False, False]
     assert [round(e["regret"], 2) for e in decision.record["order"]] == [1.17, 1.12, 0.14, 1.01]
@@ -126,10 +128,10 @@ def test_guard_lets_the_urgent_choose_before_incumbents_that_are_not() -> None:
     urgent = app(job("b/1", 8, gang=2, model="slow", arrival_ms=hours_ago(9)))
     # On m0 the new gang does 2 x 300 GPU-s in a lease, spread over the rack 2 x 300 / 1.6: 225 less. The holder of m0 would
     # lose 2 x 150 by moving, more than that, but less than four times as much, which is what an urgent job counts for.
-    decision = make_policy("guard").decide(market(topology, calm, urgent))
+    decision = make_policy("guard").decide(market(topology, calm, urgent, settings=NOBODY_LARGE))
     assert decision.gpus_by_job() == {"a/1": ("m1:0", "m2:0"), "b/1": ("m0:0", "m0:1")}
     relaxed = replace(urgent, t_independent_ms=100.0 * HOUR)
-    decision = make_policy("guard").decide(market(topology, calm, relaxed))
+    decision = make_policy("guard").decide(market(topology, calm, relaxed, settings=NOBODY_LARGE))
     assert decision.gpus_by_job() == {"a/1": ("m0:0", "m0:1"), "b/1": ("m1:0", "m2:0")}
 
 

@@ -27,7 +27,7 @@ def test_who_starves_goes_first_by_arrival_then_the_urgent_by_fair_time() -> Non
     later = came(3.0, "later", 1.0, 2.0)  # above 4 / 2, but it came later
     urgent = came(0.5, "short", 0.6, 1.0)  # 1.1 and the shortest fair time
     calm = came(1.0, "calm", 0.1, 9.0)
-    arena = market(FOUR, large, later, urgent, calm)
+    arena = market(FOUR, large, later, urgent, calm, settings=Settings(large_gang=2.0))  # which would be owed a first lease
     decision = make_policy("guard").decide(arena)
     assert ranks(decision) == ["large/1", "later/1", "short/1", "calm/1"]
     assert got(decision) == {"large/1": 4}
