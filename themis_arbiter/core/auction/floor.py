@@ -49,19 +49,6 @@ class Floor:
         for machine, rack in enumerate(self.rack_of):
             self.rack_machines[rack].append(machine)
 
-    def is_possible(self, part: Part) -> bool:
-        """Whether the part's named GPUs exist, are on offer where they should be, and leave it a place to grow in."""
-        topology = self.supply.topology
-        named = part.anchor + part.keep
-        if not named:
-            return True
-        if not self.cell_of.keys() >= set(part.keep) or not topology.places.keys() >= set(part.anchor):
-            return False
-        if topology.locality(named) > part.level:
-            return False
-        is_pinned = part.level < Locality.CLUSTER
-        return part.more == 0 or not is_pinned or self.pin(part) is not None
-
     def pin(self, part: Part) -> int | None:
         """The slot, machine or rack that the part must be in because it has GPUs there; None where any will do."""
         named = part.anchor or part.keep

@@ -30,7 +30,7 @@ from themis_arbiter.core.kernels.layout import (
     WITHIN_RACK,
     Ints,
 )
-from themis_arbiter.core.types import CoreError, JobId, Locality
+from themis_arbiter.core.types import CoreError, GpuId, JobId, Locality
 
 LOG_QUANTUM: Final = 1e-10  # log values that differ by less are equal
 GPU_QUANTA_MIN: Final = 16
@@ -42,15 +42,26 @@ PartKey = tuple[int, int, int, tuple[str, ...], tuple[str, ...], JobId | None, t
 
 
 @dataclass(slots=True)
+class Kept:
+    """GPUs that parts keep: how close they lie, beside those held outside the offer; by slot; and their price keys."""
+
+    gpus: tuple[GpuId, ...]
+    level: Locality
+    cells: tuple[int, ...]
+    counts: tuple[int, ...]  # by cell
+    keys: tuple[int, ...]
+    owner: int = NOBODY  # the last app seen with them
+
+
+@dataclass(slots=True)
 class Ask:
-    """What a part asks for: a need (NOBODY where nothing beside what it keeps), kept GPUs by slot, and its price keys."""
+    """What a part asks for: a need (NOBODY where nothing beside what it keeps), what it keeps, and its price keys."""
 
     need: int
     rank: tuple[int, ...]  # of needs, in order of placing
-    keep: tuple[tuple[int, int], ...]
+    kept: Kept
     keys: tuple[int, ...]
     pieces: int  # promises that it can take at most
-    owner: int = NOBODY  # the last app seen with it
 
 
 class Market:
@@ -71,6 +82,7 @@ class Market:
         self._keys: dict[tuple[int, int, int], int] = {}
         self._price_keys: dict[tuple[int, int, int, int, int], int] = {}
         self._asks: dict[PartKey, Ask | None] = {}
+        self._kept: dict[tuple[tuple[GpuId, ...], tuple[GpuId, ...]], Kept | None] = {}
         self.quantum, self.gpu_quanta = self._units()
         self.option_rows: list[int] = []  # by option: the row of its bid
         self.array = self._flatten()
@@ -87,7 +99,7 @@ class Market:
         gpu_quanta = max(GPU_QUANTA_MIN, 1 << self.gpu_count.bit_length())
         most = 0.0
         for bid in self.bids:
-            least = min(row.rho for row in bid.rows)
+            least = min([row.rho for row in bid.rows])
             most += bid.weight * min(max(0.0, log(bid.rows[0].rho) - log(least)), LOG_GAIN_MAX)
         quantum = LOG_QUANTUM
         while most / quantum * gpu_quanta > WORTH_MAX:
@@ -107,29 +119,41 @@ class Market:
             return found
 
     def _new_ask(self, part: Part) -> Ask | None:
-        floor = self.floor
-        if not floor.is_possible(part):
+        held = part.keep, part.anchor
+        if held not in self._kept:
+            self._kept[held] = self._new_kept(part)
+        kept = self._kept[held]
+        if kept is None or kept.level > part.level:
             return None
-        keep: dict[int, int] = {}
-        for gpu in part.keep:
-            keep[floor.cell_of[gpu]] = keep.get(floor.cell_of[gpu], 0) + 1
-        keys = []
-        for cell, gpus in keep.items():
-            keys.append(self._kept_key(floor.class_of[floor.cell_machine[cell]], gpus))
         if part.more == 0:
-            return Ask(NOBODY, (), tuple(keep.items()), tuple(keys), len(keep))
+            return Ask(NOBODY, (), kept, kept.keys, len(kept.cells))
+        named = self.floor.pin(part) if part.keep or part.anchor else None
+        if named is None and (part.keep or part.anchor) and part.level < Locality.CLUSTER:
+            return None  # nothing is on offer where it would have to grow
         caps = self._caps_row(part)
         kind = _kind(part, has_caps=caps != NOBODY)
-        named = floor.pin(part)
         pin = NOBODY if named is None else named
         key = self._price_key(kind, part.unit, pin, caps, part.more)
         if key == NOBODY:
             return None
         need = self._needs.setdefault((kind, part.more, part.unit, pin, caps), len(self._needs))
         pieces = part.more // part.unit if kind in (SPLIT, SPLIT_RACK) else 1
-        keys.append(key)
         rank = (int(pin == NOBODY), kind, -part.unit, -part.more, need)
-        return Ask(need, rank, tuple(keep.items()), tuple(keys), len(keep) + pieces)
+        return Ask(need, rank, kept, (*kept.keys, key), len(kept.cells) + pieces)
+
+    def _new_kept(self, part: Part) -> Kept | None:
+        """What the part keeps; None where some of that is not on offer, or what it holds beside does not exist."""
+        floor, topology = self.floor, self.floor.supply.topology
+        counts: dict[int, int] = {}
+        for gpu in part.keep:
+            if gpu not in floor.cell_of:
+                return None
+            counts[floor.cell_of[gpu]] = counts.get(floor.cell_of[gpu], 0) + 1
+        if any(gpu not in topology.places for gpu in part.anchor):
+            return None
+        keys = [self._kept_key(floor.class_of[floor.cell_machine[cell]], gpus) for cell, gpus in counts.items()]
+        level = topology.locality(part.anchor + part.keep)
+        return Kept(part.keep, level, tuple(counts), tuple(counts.values()), tuple(keys))
 
     def _caps_row(self, part: Part) -> int:
         key = part.job_id, part.unit, part.types
@@ -199,11 +223,11 @@ class Market:
 
     # ---- options
 
-    def asks_of(self, row: Row) -> list[tuple[Part, Ask]] | None:
-        """The parts of a row in order of placing; None where one is not to be had, or two keep the same GPU."""
+    def asks_of(self, row: Row) -> tuple[tuple[Part, ...], tuple[Ask, ...]] | None:
+        """The parts of a row in order of placing, and their asks; None where one is not to be had, or two keep the same GPU."""
         if len(row.parts) == 1:  # as most have
             only = self.ask_of(row.parts[0])
-            return None if only is None else [(row.parts[0], only)]
+            return None if only is None else (row.parts, (only,))
         found: list[tuple[Part, Ask]] = []
         for part in row.parts:
             ask = self.ask_of(part)
@@ -214,13 +238,13 @@ class Market:
         if len(set(kept)) != len(kept):
             return None
         found.sort(key=lambda one: one[1].rank)
-        return found
+        return tuple([part for part, _ in found]), tuple([ask for _, ask in found])
 
-    def _options(self, app: int, bid: Bid) -> list[tuple[int, int, int, list[tuple[Part, Ask]]]]:
+    def _options(self, bid: Bid) -> list[tuple[int, int, int, tuple[Ask, ...]]]:
         """(worth, GPUs, row, asks) of rows that could be won at all, the best of those that ask for the same."""
-        most = self.gpu_count
+        most, weight, quantum, gpu_quanta = self.gpu_count, bid.weight, self.quantum, self.gpu_quanta
         zero = log(bid.rows[0].rho)
-        best: dict[int | tuple[int, ...], tuple[int, int, int, list[tuple[Part, Ask]]]] = {}
+        best: dict[int | tuple[int, ...], tuple[int, int, int, tuple[Ask, ...]]] = {}
         for k, row in enumerate(bid.rows):
             gpus = 0
             for part in row.parts:
@@ -228,16 +252,17 @@ class Market:
             gain = zero - log(row.rho)
             if gpus == 0 or gpus > most or gain <= 0.0:
                 continue
-            quanta = round(bid.weight * min(gain, LOG_GAIN_MAX) / self.quantum)
-            asks = self.asks_of(row) if quanta > 0 else None
-            if asks is None:
+            quanta = round(weight * min(gain, LOG_GAIN_MAX) / quantum)
+            found = self.asks_of(row) if quanta > 0 else None
+            if found is None:
                 continue
-            worth = quanta * self.gpu_quanta - gpus
-            same = id(asks[0][1]) if len(asks) == 1 else tuple(sorted(id(ask) for _, ask in asks))
+            asks = found[1]
+            worth = quanta * gpu_quanta - gpus
+            same = id(asks[0]) if len(asks) == 1 else tuple(sorted([id(ask) for ask in asks]))
             known = best.get(same)
             if known is None or worth > known[0]:
                 best[same] = worth, gpus, k, asks
-        return sorted(best.values(), key=lambda one: (-one[0], one[2]))
+        return sorted(best.values(), key=_best_first)
 
     def _flatten(self) -> list[int]:
         """The market array (`kernels.layout`)."""
@@ -245,27 +270,28 @@ class Market:
         start, need_start, keep_start, keys_start, promises = [0], [0], [0], [0], [0]
         kept_by: dict[str, int] = {}
         contested: set[str] = set()
-        option_asks: list[list[tuple[Part, Ask]]] = []
+        option_asks: list[tuple[Ask, ...]] = []
         option_worth, option_gpus, needs, keep_cell, keep_gpus, keys = lists.values()
         for app, bid in enumerate(self.bids):
             most = 0
-            for worth, gpus, row, asks in self._options(app, bid):
+            for worth, gpus, row, asks in self._options(bid):
                 option_worth.append(worth)
                 option_gpus.append(gpus)
                 self.option_rows.append(row)
                 option_asks.append(asks)
                 pieces = 0
-                for part, ask in asks:
+                for ask in asks:
                     pieces += ask.pieces
                     keys += ask.keys
                     if ask.need != NOBODY:
                         needs.append(ask.need)
-                    for cell, count in ask.keep:
-                        keep_cell.append(cell)
-                        keep_gpus.append(count)
-                    if part.keep and ask.owner != app:
-                        ask.owner = app
-                        contested.update(gpu for gpu in part.keep if kept_by.setdefault(gpu, app) != app)
+                    kept = ask.kept
+                    if kept.cells:
+                        keep_cell += kept.cells
+                        keep_gpus += kept.counts
+                        if kept.owner != app:
+                            kept.owner = app
+                            contested.update([gpu for gpu in kept.gpus if kept_by.setdefault(gpu, app) != app])
                 most = max(most, pieces)
                 need_start.append(len(needs))
                 keep_start.append(len(keep_cell))
@@ -298,14 +324,14 @@ class Market:
         ]
         return list(chain.from_iterable(tables)), list(accumulate((len(table) for table in tables[:-1]), initial=0))
 
-    def _named(self, contested: set[str], option_asks: list[list[tuple[Part, Ask]]]) -> dict[str, list[int]]:
+    def _named(self, contested: set[str], option_asks: list[tuple[Ask, ...]]) -> dict[str, list[int]]:
         """GPUs that options of several apps keep, by option."""
         if not contested:
             return {"NAMED_START": [0] * (len(option_asks) + 1), "NAMED": []}
         index = {gpu: k for k, gpu in enumerate(sorted(contested))}
         start, named = [0], list[int]()
         for asks in option_asks:
-            named += [index[gpu] for part, _ in asks for gpu in part.keep if gpu in contested]
+            named += [index[gpu] for ask in asks for gpu in ask.kept.gpus if gpu in contested]
             start.append(len(named))
         return {"NAMED_START": start, "NAMED": named}
 
@@ -330,6 +356,10 @@ class Market:
             "CAPS": [n for row in self._caps for n in row.tolist()],
             "PLACE_GPUS": [n for row in self._places for n in row],
         }
+
+
+def _best_first(option: tuple[int, int, int, tuple[Ask, ...]]) -> tuple[int, int]:
+    return -option[0], option[2]
 
 
 _OPTION_TABLES: Final = ("OPTION_WORTH", "OPTION_GPUS", "NEEDS", "KEEP_CELL", "KEEP_GPUS", "KEYS")

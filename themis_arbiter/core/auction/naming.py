@@ -36,10 +36,10 @@ def placements(market: Market, state: Sequence[int] | Ints) -> list[Placement]:
     for app, option in enumerate(chosen):
         if option == NOBODY:
             continue
-        asks = market.asks_of(market.bids[app].rows[market.option_rows[option]])
-        assert asks is not None, f"{market.bids[app].app_id} wins a row that is not to be had"
-        parts = [part for part, ask in asks if ask.need != NOBODY]
-        for part, _ in asks:
+        found = market.asks_of(market.bids[app].rows[market.option_rows[option]])
+        assert found is not None, f"{market.bids[app].app_id} wins a row that is not to be had"
+        parts = [part for part, ask in zip(*found, strict=True) if ask.need != NOBODY]
+        for part in found[0]:
             gpus[app][part.job_id] = list(part.keep)
             kept.update(part.keep)
         first_need = m[m[NEED_START] + option]
