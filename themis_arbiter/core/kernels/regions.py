@@ -1,9 +1,10 @@
 """Searches over a few apps at a time, everybody else left where they are.
 
-An exact search over all apps ends where there are many; over ten that are near each other it takes little. So groups are drawn,
-by chance that is the same in every run: an app that has less than prices say it should, those on a few racks or machines, and
-some others. When many groups in a row bring nothing, an allocation somewhat away from the best is made and improved in the same
-way, and then all apps in which it differs from the best are a group.
+An exact search over all apps ends where there are many; over ten it takes little. So groups are drawn, by chance that is the
+same in every run. Mostly what is missing is that one app gets more and some others a little less each. So half of the groups
+are an app that has less than prices say it should, or hardly more, and those whose GPUs are worth the least; the other half
+such an app, those on a few racks or machines, and some others. When many groups in a row bring nothing, an allocation somewhat
+away from the best is made and improved in the same way, and then all apps in which it differs from the best are a group.
 """
 
 from typing import Final
@@ -26,6 +27,8 @@ from themis_arbiter.core.kernels.layout import (
     N_OPTIONS,
     N_RACKS,
     NOBODY,
+    OPTION_GPUS,
+    OPTION_START,
     OPTION_WORTH,
     PROMISE_START,
     USED,
@@ -39,11 +42,15 @@ GROUP: Final = 10  # apps that are searched over together
 DRAWN: Final = 2  # of them, at least so many from all, wherever they are
 DRAWS: Final = 3  # for each of those: some are not in question
 PLACES: Final = 8  # racks or machines that the others are gathered from
+CHEAP_MIN: Final = 6  # apps of a group in which one gets more and the others less, wherever they are
+CHEAP: Final = 12  # and up to so many more: some moves take few, and in large groups these are found late
+SKIPPED: Final = 3  # one of so many that come into question is not in it
+DEAR: Final = 1 << 61  # more than any worth
 GROUP_NODES_MAX: Final = 300  # of the search over one group
 PACK_NODES_MAX: Final = 64  # of these, for one search for a packing
-STALE_MAX: Final = 40  # groups in a row that bring nothing, and no more than half as many as there are apps
-ROUNDS_MAX: Final = 6  # from the best found, the second and later ones from somewhat away from it
-APPS_PER_ROUND: Final = 32  # an auction of fewer has one round
+STALE_MAX: Final = 80  # groups in a row that bring nothing, and no more than half as many as there are apps
+ROUNDS_MAX: Final = 12  # from the best found, the second and later ones from somewhat away from it
+APPS_PER_ROUND: Final = 8  # an auction of fewer has one round
 AMPLE: Final = 4  # GPUs on offer for each app; where there are more, one round is enough
 STIRRED: Final = 6  # apps that lose what they have for that
 STIRRED_TRIES: Final = 4  # options that an app drawn in their place tries to place
@@ -91,6 +98,48 @@ def _gather(m: Ints, s: Ints, is_in: Ints, group: Ints, is_member: Ints, count: 
             if is_in[app] != 0 and is_member[app] == 0 and _is_at(m, s, app, rack, machine):
                 group[count], is_member[app] = app, 1
                 count += 1
+    return count
+
+
+@kernel
+def _shortfall(m: Ints, s: Ints, surplus: Ints, slack: Ints, app: int) -> int:
+    """Below 0: by how much an app has less than prices say it should. Above: what prices lose if one without gets something."""
+    chosen = s[m[CHOSEN] + app]
+    if chosen != NOBODY:
+        return surplus[chosen] - slack[app] if surplus[chosen] < slack[app] else DEAR
+    if slack[app] > 0:
+        return -slack[app]  # type: ignore[no-any-return]
+    least: int = DEAR
+    for option in range(m[m[OPTION_START] + app], m[m[OPTION_START] + app + 1]):
+        least = min(least, -surplus[option])
+    return least
+
+
+@kernel
+def _price_of_less(m: Ints, s: Ints, app: int) -> int:
+    """What a GPU of an app costs in worth at least, if it has fewer; DEAR where it has none."""
+    chosen = s[m[CHOSEN] + app]
+    if chosen == NOBODY:
+        return DEAR
+    worth, gpus = m[m[OPTION_WORTH] + chosen], m[m[OPTION_GPUS] + chosen]
+    best: int = worth // gpus
+    for option in range(m[m[OPTION_START] + app], m[m[OPTION_START] + app + 1]):
+        fewer = gpus - m[m[OPTION_GPUS] + option]
+        if fewer > 0:
+            best = min(best, (worth - m[m[OPTION_WORTH] + option]) // fewer)
+    return best
+
+
+@kernel
+def _gather_cheap(dear: Ints, cheap: Ints, group: Ints, is_member: Ints, count: int, most: int, seed: Ints) -> int:
+    """Add apps whose GPUs cost the least, some left out by chance; how many the group has then."""
+    for at in range(len(cheap)):
+        app = cheap[at]
+        if count >= most or dear[app] == DEAR:
+            break
+        if is_member[app] == 0 and draw(seed, SKIPPED) != 0:
+            group[count], is_member[app] = app, 1
+            count += 1
     return count
 
 
@@ -214,22 +263,31 @@ def _descend(
 ) -> tuple[int, int]:
     """Groups one after the other, until many in a row bring nothing; what `s` is worth then, and the nodes used."""
     apps, nodes, stale, turn, worth = m[N_APPS], 0, 0, 0, worth_of(m, s)
-    short = zeros(apps)
-    order = short
+    short, dear = zeros(apps), zeros(apps)
+    order, cheap = short, short
     while stale < min(STALE_MAX, apps // 2) and bound > worth and nodes < nodes_max:
         if turn == 0:
             for app in range(apps):
-                chosen = s[m[CHOSEN] + app]
-                short[app] = 0 if is_in[app] == 0 else -slack[app] if chosen == NOBODY else surplus[chosen] - slack[app]
-            order = sorted_by(short)
-        count = 0
-        if short[order[turn]] < 0:
+                short[app] = _shortfall(m, s, surplus, slack, app) if is_in[app] != 0 else DEAR
+                dear[app] = _price_of_less(m, s, app)
+            order, cheap = sorted_by(short), sorted_by(dear)
+        has_seed = short[order[turn]] < bound - worth
+        count, is_by_price = 0, stale % 2 == 0 and has_seed
+        if has_seed:
             group[0], is_member[order[turn]] = order[turn], 1
             count = 1
-        count = _gather(m, s, is_in, group, is_member, count, min(GROUP - DRAWN, apps), seed)
+        if is_by_price:
+            count = _gather_cheap(dear, cheap, group, is_member, count, min(CHEAP_MIN + draw(seed, CHEAP), apps), seed)
+        else:
+            count = _gather(m, s, is_in, group, is_member, count, min(GROUP - DRAWN, apps), seed)
         for _ in range(DRAWS * (GROUP - count)):
             app = draw(seed, apps)
-            if count < GROUP and is_in[app] != 0 and is_member[app] == 0 and (short[app] < 0 or s[m[CHOSEN] + app] != NOBODY):
+            if (
+                count < GROUP
+                and is_in[app] != 0
+                and is_member[app] == 0
+                and (short[app] < bound - worth or s[m[CHOSEN] + app] != NOBODY)
+            ):
                 group[count], is_member[app] = app, 1
                 count += 1
         for k in range(count):
@@ -237,6 +295,9 @@ def _descend(
         found, more = _attempt(m, s, trial, spare, group[:count], surplus, slack, worths, bound, worth, GROUP_NODES_MAX)
         nodes += more
         stale = 0 if found > worth else stale + 1
-        turn = 0 if found > worth or turn + 1 == apps or short[order[turn + 1]] == 0 else turn + 1
+        if found > worth:
+            turn = 0
+        elif not is_by_price:
+            turn = 0 if turn + 1 == apps or short[order[turn + 1]] >= bound - worth else turn + 1
         worth = found
     return worth, nodes
