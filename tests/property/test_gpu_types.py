@@ -4,16 +4,20 @@ Every replay checks the core's invariants after each step, refuses at the job wh
 judged again from the runs alone (tests.support.replays). Here: who may have what, that everybody ends, and the speed.
 """
 
+import io
 from dataclasses import replace
 from random import Random
 
 import pytest
 
+from tests.property.test_standstill import Forgetful, Lines
 from tests.support.replays import SLOW, job, simulated
 from themis_arbiter.core.policies import POLICIES
+from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.topology import Machine, Topology
 from themis_arbiter.core.types import GpuSpeeds, OnLeaseEnd, node_of
-from themis_arbiter.sim.trace import TraceJob
+from themis_arbiter.sim import simulate
+from themis_arbiter.sim.trace import Trace, TraceJob
 
 SEEDS = range(6)
 TYPES = ("v100", "k80", "p100", "")
@@ -110,3 +114,28 @@ def test_a_job_runs_at_the_speed_of_its_slowest_gpu() -> None:
     both = (("k80", 0.25), ("v100", 1.0))
     done, _ = simulated([job("x", "1", 0, 4, 100, gpu_speeds=both)], topology, policy="fifo", slowdowns=SLOW)
     assert done.jobs[0].finish_ms == 400_000.0
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_what_is_kept_of_typed_jobs_while_only_time_passes_changes_nothing(
+    policy: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def journals() -> list[list[str]]:
+        found = []
+        for seed in range(3):
+            chance = Random(f"kept/{seed}")
+            jobs = tuple(sorted(typed_jobs(chance), key=lambda j: (j.arrival_s, j.key)))
+            inputs = simulate.Inputs(
+                trace=Trace(jobs),
+                topology=typed_cluster(chance),
+                slowdowns=SLOW,
+                settings=Settings(policy=policy, debounce_ms=0),
+            )
+            lines = Lines()
+            simulate.replay(inputs, io.StringIO(), open_journal=lambda _, lines=lines: lines)  # type: ignore[misc]
+            found.append(lines.lines)
+        return found
+
+    kept = journals()
+    monkeypatch.setattr(simulate, "Arbiter", Forgetful)
+    assert journals() == kept
