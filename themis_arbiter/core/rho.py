@@ -78,10 +78,10 @@ def regret(market: Market, app: MarketApp, job: MarketJob) -> float:
     count = max(job.gang, job.wanted)
     topology = market.supply.topology
     runs_on = (*job.held, *job.ending)
-    runs_whole = len(runs_on) >= job.gang
-    level = topology.locality(runs_on) if runs_whole else topology.best_locality(count)
-    type_speed = market.slowest(job, runs_on) if runs_whole else None
-    speed = job_speed(market, job, count, max(level, topology.best_locality(count)), type_speed)
+    level = topology.locality(runs_on) if len(runs_on) >= job.gang else topology.best_locality(count)
+    # At its fastest GPU type, whichever it runs on: else who runs on the slow one would be urgent and take the fast one from
+    # who is not, to be urgent in turn, and both would move with every lease.
+    speed = job_speed(market, job, count, max(level, topology.best_locality(count)))
     passed_over = market.now_ms - app.arrival_ms + next_chance_ms(market.settings) + job.remaining / speed
     return passed_over / app.t_independent_ms
 
