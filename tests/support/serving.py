@@ -14,6 +14,7 @@ from themis_arbiter.adapters.grpc.admin import About, AdminService
 from themis_arbiter.adapters.grpc.agent import AgentService
 from themis_arbiter.adapters.grpc.audit import AuditTrail
 from themis_arbiter.adapters.grpc.cluster import ClusterService
+from themis_arbiter.adapters.grpc.node_types import NodeTypes
 from themis_arbiter.adapters.grpc.seams import Views
 from themis_arbiter.adapters.grpc.server import GrpcServer
 from themis_arbiter.core.lease import Lease, LeaseState
@@ -113,11 +114,13 @@ class Serving:
 
 
 @contextmanager
-def serve(*, is_rm_inside: bool = False, may_serve: Callable[[str], str] | None = None) -> Iterator[Serving]:
+def serve(
+    *, is_rm_inside: bool = False, may_serve: Callable[[str], str] | None = None, types: NodeTypes | None = None
+) -> Iterator[Serving]:
     """A server for as long as the block lasts; `may_serve` says why it takes no bridge of a cluster."""
     clock, world = SystemClock(), World(((lease(), False), (lease("l2", app_id="b/y", state=LeaseState.WAITING), True)))
     engine, views = FakeEngine(clock), world.views()
-    cluster = ClusterService(engine, clock, heartbeat_s=HEARTBEAT_S, hello_s=0.5, outgoing_max=8, serve=may_serve)
+    cluster = ClusterService(engine, clock, heartbeat_s=HEARTBEAT_S, hello_s=0.5, outgoing_max=8, serve=may_serve, types=types)
     about = About(version="1.2", http_address="127.0.0.1:80", grpc_address=lambda: "127.0.0.1:81")
     audit = AuditTrail(logging.getLogger("tests.audit"))
     admin = AdminService(

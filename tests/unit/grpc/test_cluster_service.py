@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from tests.support.serving import Serving, lease, serve
+from themis_arbiter.adapters.grpc.node_types import NodeTypes
 from themis_arbiter.core.effects import GrantGpus, RequestDrain, SyncLeases, WithdrawLeases
 from themis_arbiter.core.events import Event, RmAttached, RmDetached, RmReported, UpdateRefused
 from themis_arbiter.engine.loop import EngineStopped, QueueFull
@@ -81,6 +82,18 @@ def test_the_stream_is_attached_reported_and_detached(serving: Serving, bridge: 
     serving.engine.wait_for(RmDetached)
     assert (was_attached, serving.cluster.is_attached) == (True, False)
     assert [type(e) for e in serving.engine.events] == [RmAttached, RmReported, RmDetached]
+
+
+def test_nodes_have_the_types_that_were_written_down_under_every_start_id() -> None:
+    with serve(types=NodeTypes((("gpu-*", "v100"),))) as serving, serving.channel() as channel:
+        for count, start_id in enumerate(("start-1", "start-2"), start=1):
+            bridge = BridgeEnd(channel, start_id=start_id)
+            bridge.report(is_full=True, nodes=[pb.Node(node=n, gpus_total=4, state="RUNNING") for n in ("gpu-1", "old")])
+            serving.engine.wait_for(RmReported, count)
+            bridge.half_close()
+            serving.engine.wait_for(RmDetached, count)
+        reports = [e for e in serving.engine.events if isinstance(e, RmReported)]
+        assert [{n.node: n.gpu_type for n in r.nodes} for r in reports] == [{"gpu-1": "v100", "old": ""}] * 2
 
 
 def test_a_bridge_of_another_cluster_is_refused_and_the_engine_hears_nothing_of_it() -> None:
