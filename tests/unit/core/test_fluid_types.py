@@ -85,3 +85,28 @@ def test_speeds_that_become_known_later_count_from_then_on() -> None:
     fluid.advance(500)
     fluid.redeclare("a", 2_000, 2, 500, OLD)  # 1,000 done at rate 2; the rest at 2 x .5
     assert fluid.fair_finishes()["a"] == pytest.approx(1_500)
+
+
+def test_nobody_gets_less_than_its_part_of_all_that_it_can_use_and_no_type_gives_more_than_it_has() -> None:
+    for seed in range(200):
+        chance = Random(f"{seed}/parts")
+        types = tuple((name, chance.randint(1, 12)) for name in ("a", "b", "c")[: chance.randint(1, 3)])
+        count = chance.randint(1, 7)
+        declared: list[GpuSpeeds] = [
+            tuple((name, chance.choice([0.0, 0.5, 1.0, 2.0])) for name, _ in types) if chance.random() < 0.8 else ()
+            for _ in range(count)
+        ]
+        caps = [chance.choice([0.5, 2.0, 5.0, 50.0]) for _ in range(count)]
+        weights = [chance.uniform(0.2, 3.0) for _ in range(count)]
+        orders = [order_of(speeds, types) for speeds in declared]
+        rates = typed_rates(caps, weights, [()] * count, orders, types)
+        for speeds, cap, weight, rate in zip(declared, caps, weights, rates, strict=True):
+            assert rate >= share_rate(speeds, types, weight, sum(weights), cap) - 1e-9, seed
+            assert rate <= cap * max([s for _, s in order_of(speeds, types)], default=0.0) + 1e-9, seed
+        most = sum(gpus * max([dict(order).get(k, 0.0) for order in orders]) for k, (_, gpus) in enumerate(types))
+        assert sum(rates) <= most + 1e-9, seed
+        # With no end to what anybody can use, all that somebody can use is in use.
+        flat = [[(k, 1.0) for k, _ in order] for order in orders]
+        usable = {k for order in flat for k, _ in order}
+        everything = sum(typed_rates([1e9] * count, weights, [()] * count, flat, types))
+        assert everything == pytest.approx(sum(types[k][1] for k in usable)), seed
