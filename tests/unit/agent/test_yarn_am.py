@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from themis_arbiter.adapters.grpc.tags import parse_tags
 from themis_arbiter.agent.job import JobPlan
 from themis_arbiter.agent.launch import TrainingApp, py4j_jar, submit_arguments
 from themis_arbiter.agent.tasklog import LogWriter
@@ -63,3 +64,11 @@ def test_wrong_use_is_status_2_and_says_why(
     assert "org.themis.app.Master" in capsys.readouterr().err
     assert main([*words, "--gang", "2", "--max-containers", "3"]) == 2
     assert "a gang of 2" in capsys.readouterr().err
+
+
+def test_a_training_app_declares_its_speeds_by_gpu_type_as_the_arbiter_reads_them(tmp_path: Path) -> None:
+    app = TrainingApp(name="a", steps=1, step_ms=1_000, job_dir=tmp_path, gpu_speeds="V100=1;k80=.25")
+    assert parse_tags(app.tags).gpu_speeds == (("k80", 0.25), ("v100", 1.0))
+    assert parse_tags(TrainingApp(name="a", steps=1, step_ms=1_000, job_dir=tmp_path).tags).gpu_speeds is None
+    with pytest.raises(ValueError, match="type=speed"):
+        TrainingApp(name="a", steps=1, step_ms=1_000, job_dir=tmp_path, gpu_speeds="v100")
