@@ -125,7 +125,7 @@ def node_rows(reply: admin_pb2.ListNodesReply) -> list[list[str]]:
             str(node.gpus_leased),
             str(node.gpus_used),
             str(node.gpus_free),
-            "oversubscribed" if node.is_oversubscribed else NOTHING,
+            ", ".join([node.gpu_type] * bool(node.gpu_type) + ["oversubscribed"] * node.is_oversubscribed) or NOTHING,
         ]
         for node in reply.nodes
     ]

@@ -72,6 +72,7 @@ class NodeView:
     gpus_leased: int
     gpus_used: int
     gpus_outside: int
+    gpu_type: str = ""
 
     @property
     def gpus_free(self) -> int:

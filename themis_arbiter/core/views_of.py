@@ -121,6 +121,7 @@ def nodes_of(state: State) -> tuple[NodeView, ...]:
                 gpus_leased=leased.get(report.node, Counter()).total(),
                 gpus_used=here.total() + masters,
                 gpus_outside=(here - leased.get(report.node, Counter())).total() + masters,
+                gpu_type=report.gpu_type,
             )
         )
     return tuple(views)

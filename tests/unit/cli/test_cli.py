@@ -194,6 +194,10 @@ def test_rounds_show_offers_and_winners(cli: Cli) -> None:
 
 def test_nodes(cli: Cli) -> None:
     assert cli("nodes")[1].splitlines()[1].split() == ["n1", "/r", "RUNNING", "4", "0", "5", "0", "oversubscribed"]
+    both = admin_pb2.NodeView(node="n2", state="RUNNING", gpu_type="v100", is_oversubscribed=True)
+    some = admin_pb2.NodeView(node="n3", state="RUNNING", gpu_type="v100")
+    notes = [row[-1] for row in tables.node_rows(admin_pb2.ListNodesReply(nodes=[both, some, admin_pb2.NodeView()]))]
+    assert notes == ["v100, oversubscribed", "v100", tables.NOTHING]
     assert json.loads(cli("nodes", "--json")[1])["nodes"][0]["gpus_total"] == 4
 
 

@@ -7,6 +7,7 @@ from themis_arbiter.core.effects import GrantGpus, RoundClosed, TellJob
 from themis_arbiter.core.events import ContainerReport, EpochAcquired, JobReport, NodeReport, RmAttached, RmReported, Timer
 from themis_arbiter.core.explain import explain
 from themis_arbiter.core.types import GpuSpeeds
+from themis_arbiter.core.views_of import nodes
 
 V100, K80 = replace(NODES[0], gpu_type="V100"), replace(NODES[1], gpu_type="k80")
 BOTH: GpuSpeeds = (("k80", 0.25), ("v100", 1.0))
@@ -85,6 +86,10 @@ def test_explain_says_what_it_declares_and_how_much_of_that_there_is() -> None:
     lines = explain(bench.arbiter, "fast", 0)
     assert lines is not None
     assert any("fast declares speeds by GPU type (v100=1): 4 of the cluster's 8 GPUs" in line for line in lines)
+
+
+def test_nodes_are_shown_with_their_types() -> None:
+    assert {n.node: n.gpu_type for n in nodes(up().arbiter)} == {"n0": "V100", "n1": "k80"}
 
 
 def test_a_declaration_cannot_change() -> None:

@@ -291,4 +291,5 @@ def _node_message(node: NodeView) -> pb.NodeView:
         gpus_free=node.gpus_free,
         gpus_used=node.gpus_used,
         is_oversubscribed=node.is_oversubscribed,
+        gpu_type=node.gpu_type,
     )

@@ -215,7 +215,7 @@ class ListNodesReply(_message.Message):
     def __init__(self, nodes: _Optional[_Iterable[_Union[NodeView, _Mapping]]] = ...) -> None: ...
 
 class NodeView(_message.Message):
-    __slots__ = ("node", "rack", "state", "gpus_total", "gpus_leased", "gpus_free", "gpus_used", "is_oversubscribed")
+    __slots__ = ("node", "rack", "state", "gpus_total", "gpus_leased", "gpus_free", "gpus_used", "is_oversubscribed", "gpu_type")
     NODE_FIELD_NUMBER: _ClassVar[int]
     RACK_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
@@ -224,6 +224,7 @@ class NodeView(_message.Message):
     GPUS_FREE_FIELD_NUMBER: _ClassVar[int]
     GPUS_USED_FIELD_NUMBER: _ClassVar[int]
     IS_OVERSUBSCRIBED_FIELD_NUMBER: _ClassVar[int]
+    GPU_TYPE_FIELD_NUMBER: _ClassVar[int]
     node: str
     rack: str
     state: str
@@ -232,7 +233,8 @@ class NodeView(_message.Message):
     gpus_free: int
     gpus_used: int
     is_oversubscribed: bool
-    def __init__(self, node: _Optional[str] = ..., rack: _Optional[str] = ..., state: _Optional[str] = ..., gpus_total: _Optional[int] = ..., gpus_leased: _Optional[int] = ..., gpus_free: _Optional[int] = ..., gpus_used: _Optional[int] = ..., is_oversubscribed: _Optional[bool] = ...) -> None: ...
+    gpu_type: str
+    def __init__(self, node: _Optional[str] = ..., rack: _Optional[str] = ..., state: _Optional[str] = ..., gpus_total: _Optional[int] = ..., gpus_leased: _Optional[int] = ..., gpus_free: _Optional[int] = ..., gpus_used: _Optional[int] = ..., is_oversubscribed: _Optional[bool] = ..., gpu_type: _Optional[str] = ...) -> None: ...
 
 class ExplainRequest(_message.Message):
     __slots__ = ("app_id",)
