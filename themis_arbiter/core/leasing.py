@@ -89,11 +89,14 @@ _lease_id = attrgetter("lease_id")
 
 
 def _watch_surplus(state: State, job_ids: Iterable[JobId]) -> None:
-    # A live job that has no more than it wants has no surplus, and most are such.
-    kept, jobs = state.ledger.kept_count, state.jobs
-    odd = [j for j in job_ids if (count := kept(j)) and not (state.is_live(j) and count <= jobs[j].wanted)]
-    if any(surplus(state, j) or not state.is_live(j) for j in odd):
+    if any(surplus(state, j) or not state.is_live(j) for j in _odd(state, job_ids)):
         state.wake_at(Timer.TIDY, state.now_ms + state.settings.debounce_ms)
+
+
+def _odd(state: State, job_ids: Iterable[JobId]) -> list[JobId]:
+    """Those that may have a surplus: of a live job that keeps no more than it wants, as most do, there is none."""
+    kept, jobs = state.ledger.kept_count, state.jobs
+    return [j for j in job_ids if (count := kept(j)) and not (state.is_live(j) and count <= jobs[j].wanted)]
 
 
 def surplus(state: State, job_id: JobId) -> list[Lease]:
@@ -121,7 +124,7 @@ def on_tidy(state: State) -> None:
     if state.now_ms < state.rm.trusted_ms:
         state.wake_at(Timer.TIDY, state.rm.trusted_ms)
         return
-    for job_id in sorted({x.job_id for x in state.ledger}):
+    for job_id in sorted(_odd(state, {x.job_id for x in state.ledger})):
         cause = Cause.UNWANTED if state.is_live(job_id) else Cause.APP_ENDED
         if not state.is_live(job_id):
             cancel(state, state.ledger.of_job(job_id), cause)
