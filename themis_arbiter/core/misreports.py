@@ -12,7 +12,7 @@ from typing import Final
 from themis_arbiter.core.auction.bid import Bid, Placement
 from themis_arbiter.core.bidding import build_bid, tightest
 from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
-from themis_arbiter.core.rho import rho_of, time_left
+from themis_arbiter.core.rho import Allocation, job_speed, rho_of, time_left
 from themis_arbiter.core.speedup import Slowdowns
 from themis_arbiter.core.types import GpuId, JobId, Locality
 from themis_arbiter.core.workload import believed_work, work_left
@@ -60,9 +60,29 @@ def lied_bid(market: Market, app: MarketApp, lie: Lie) -> Bid:
 
 
 def true_rho(market: Market, app: MarketApp, got: Placement) -> float:
-    """Rho that the app ends with, by what is true of it, if it gets these GPUs of the supply beside those it holds."""
-    allocation = {j.job_id: _used(market, j, got.get(j.job_id, ())) for j in app.jobs if _count(j, got) >= j.gang}
-    return rho_of(market, app, time_left(market, app, allocation))
+    """Rho by the app's true table, if it gets these GPUs of the supply beside those it holds."""
+    return rho_of(market, app, time_left(market, app, _allocation(market, app, got)))
+
+
+def ending_rho(market: Market, app: MarketApp, got: Placement) -> float:
+    """The same, but no job without GPUs is done sooner than if it ran from now on.
+
+    Tables take it that such jobs share what those leave that end. Honest bids serve the longest jobs first, so it is all one
+    to them; a lie about work may bring others to the front, and would seem to gain by leaving the longest out.
+    """
+    allocation = _allocation(market, app, got)
+    left_ms = time_left(market, app, allocation)
+    for job in app.jobs:
+        if job.job_id not in allocation:
+            count = max(job.gang, job.wanted)
+            speed = job_speed(market, job, count, market.supply.topology.best_locality(count))
+            left_ms = max(left_ms, job.remaining / speed)
+    return rho_of(market, app, left_ms)
+
+
+def _allocation(market: Market, app: MarketApp, got: Placement) -> Allocation:
+    """What its jobs have then; one with less than its gang has nothing."""
+    return {j.job_id: _used(market, j, got.get(j.job_id, ())) for j in app.jobs if _count(j, got) >= j.gang}
 
 
 def _count(job: MarketJob, got: Mapping[JobId, tuple[GpuId, ...]]) -> int:

@@ -1,7 +1,7 @@
 """What lies would have gained in the auctions of a recorded run, by holding each of them again on other bids.
 
 A journal is stepped as `themis replay` does, so every market is the one that the policy saw. In each round that is audited
-each bidder tries each lie (`core.misreports`) alone, with the same auction code, and what it gets counts by its true table:
+each bidder tries each lie (`core.misreports`) alone, with the same auction code, and what it gets counts by what is true of it:
 
     gain = value with the lie / value with the truth - 1        value = 1 / rho
 
@@ -19,7 +19,7 @@ from typing import Final
 from themis_arbiter.core.auction.bid import Bid, Placement
 from themis_arbiter.core.auction.payment import Outcome
 from themis_arbiter.core.machine import Arbiter
-from themis_arbiter.core.misreports import About, all_lies, lied_bid, true_rho
+from themis_arbiter.core.misreports import About, all_lies, ending_rho, lied_bid
 from themis_arbiter.core.policies.auctioneer import AuctionPolicy, Call
 from themis_arbiter.core.policies.base import Decision, Market, MarketApp
 from themis_arbiter.core.settings import Settings
@@ -192,14 +192,14 @@ def _best(
 def _values(call: Call, app: MarketApp, outcome: Outcome) -> Mapping[Ground, float]:
     """The rho that an outcome leaves the app with, by its true table, on each ground."""
     unpaid = without_payments(outcome)
-    won = true_rho(call.market, app, unpaid.kept.get(app.app_id, {}))
+    won = ending_rho(call.market, app, unpaid.kept.get(app.app_id, {}))
     share = next((p.share_max for p in outcome.payments if p.app_id == app.app_id), 1.0)
     return {
         Ground.UNPAID: won,
-        Ground.PAID: true_rho(call.market, app, outcome.kept.get(app.app_id, {})),
+        Ground.PAID: ending_rho(call.market, app, outcome.kept.get(app.app_id, {})),
         Ground.EXACT: won / share,
-        Ground.UNPAID_REST: true_rho(call.market, app, _in_all(call, app, unpaid)),
-        Ground.PAID_REST: true_rho(call.market, app, _in_all(call, app, outcome)),
+        Ground.UNPAID_REST: ending_rho(call.market, app, _in_all(call, app, unpaid)),
+        Ground.PAID_REST: ending_rho(call.market, app, _in_all(call, app, outcome)),
     }
 
 

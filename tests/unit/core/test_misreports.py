@@ -5,7 +5,7 @@ import pytest
 from tests.support.markets import HOUR, app, cluster, job, market, random_market
 from themis_arbiter.core.auction.solver import solve
 from themis_arbiter.core.bidding import build_bid
-from themis_arbiter.core.misreports import FACTORS, About, Lie, lied_bid, true_rho
+from themis_arbiter.core.misreports import FACTORS, About, Lie, ending_rho, lied_bid, true_rho
 from themis_arbiter.core.types import Locality
 
 FLAT = cluster(("m0", "r0", 4), ("m1", "r0", 4), ("m2", "r1", 4))
@@ -84,3 +84,11 @@ def test_bids_let_the_job_grow_that_would_be_done_last() -> None:
     assert list(splits)[:4] == [(2,), (2, 1), (2, 1, 1), (2, 2, 1)]  # gangs first, then what would be done last
     assert splits[8, 2, 1] == min(splits.values())  # the short job's growth is worth nothing
     assert splits[8, 2, 1] == pytest.approx((1 + 40 / 2) / 2)
+
+
+def test_who_leaves_its_longest_job_out_does_not_end_before_that() -> None:
+    liar = app(job("a/1", 1.0), job("a/2", 6.0), job("a/3", 1.0))
+    arena = market(FLAT, liar)
+    short, longest = {"a/1": ("m0:0",), "a/3": ("m0:1",)}, {"a/1": ("m0:0",), "a/2": ("m0:1",)}
+    assert true_rho(arena, liar, short) < true_rho(arena, liar, longest)  # by the table, 8 hours of work on 2 GPUs: 4 hours
+    assert ending_rho(arena, liar, short) == ending_rho(arena, liar, longest) == true_rho(arena, liar, longest)
