@@ -1,7 +1,7 @@
 """Why an app holds what it holds and waits for what it waits for, in sentences. Pure looking."""
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from themis_arbiter.core import admission
 from themis_arbiter.core.gpu_speeds import as_text
@@ -14,6 +14,11 @@ from themis_arbiter.core.types import AppId, GpuId, JobId, Millis, NodeName, OnL
 from themis_arbiter.core.views import NodeState
 from themis_arbiter.core.views_of import app_view, nodes_of, stored_apps
 from themis_arbiter.core.workload import GONE_STATUS, App, Job
+
+BEFORE_ALL: Final = {
+    "owed": "a large gang that never ran and whose share has paid for its first lease, so before all others",
+    "starving": "starving, so before all who came later",
+}
 
 
 def explain(arbiter: Arbiter, app_id: AppId, now_ms: Millis) -> tuple[str, ...] | None:
@@ -276,7 +281,7 @@ def _last_round(record: Mapping[str, Any], app_id: AppId) -> Iterator[str]:
 def _standing(record: Mapping[str, Any], entry: Mapping[str, Any]) -> str:
     """Why a job stood where it did in an order."""
     if "regret" in entry:
-        urgent = "urgent" if entry["is_urgent"] else "not urgent"
+        urgent = BEFORE_ALL.get(entry.get("before_all", ""), "urgent" if entry["is_urgent"] else "not urgent")
         return f"{urgent}, regret {entry['regret']:.2f} (rho if it were passed over once more)"
     return f"{record.get('order_by', 'order')}: {entry.get('value', 0):.6g}"
 

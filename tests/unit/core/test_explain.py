@@ -172,6 +172,17 @@ def test_looking_on_tells_what_would_have_been() -> None:
     assert status(bench.arbiter, bench.now).is_observing
 
 
+def test_a_large_gang_that_is_owed_its_first_lease() -> None:
+    bench = leased(job("a", 8, work=4e7), urgent_above=1e6, starving_above=1e6, policy="guard")
+    bench.report(2_000, job("b", 8, gang=8, work=4e7 + 1, at=1_000))
+    bench.wake(GRID, Timer.GRID)
+    assert "It stood 2 of 2 in the order of handing out: not urgent" in said(bench, "b")
+    for k in (1, 2, 3):  # half of the GPUs pay for a lease of all within two leases, and one more passes
+        bench.wake(GRID + k * SHORT.lease_ms, Timer.GRID)
+    text = said(bench, "b")
+    assert "It stood 1 of 2 in the order of handing out: a large gang that never ran and whose share has paid" in text
+
+
 def test_weights() -> None:
     bench = leased(job("a", 4), replace(job("b", 2), weight=2.0))
     assert "weight" not in said(bench, "a")

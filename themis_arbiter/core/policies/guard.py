@@ -50,9 +50,10 @@ class Standing:
         return order_record(owed + starving + ORDER_BY, len(self.order), self._whys)
 
     def _whys(self) -> Iterator[tuple[MarketJob, Mapping[str, Any]]]:
-        for j in self.order:
+        for k, j in enumerate(self.order):
             regret, is_urgent = self.regrets[j.job_id], j.job_id in self.urgent
-            yield j, {"regret": regret, "is_urgent": is_urgent, "remaining_gpu_ms": j.remaining}
+            before_all = {"before_all": "owed" if k < self.owed_count else "starving"} if k < len(self.starving) else {}
+            yield j, {"regret": regret, "is_urgent": is_urgent, **before_all, "remaining_gpu_ms": j.remaining}
 
 
 def standing(market: Market) -> Standing:

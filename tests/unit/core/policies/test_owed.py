@@ -70,6 +70,7 @@ def test_the_longest_owed_comes_first_and_before_who_starves() -> None:
     assert decision.record["order_by"].startswith(
         "large gangs that are owed a first lease, the longest owed first, then starving"
     )
+    assert [e.get("before_all") for e in decision.record["order"]] == ["owed", "owed", "starving"]
     decision = make_policy("guard").decide(market(EIGHT, newer, older))
     assert "starving" not in decision.record["order_by"]
 
