@@ -61,9 +61,11 @@ class Ledger:
         """Whether the lease still waits for its GPU."""
         return self._next.get(lease.gpu) == lease.lease_id
 
-    def is_free(self, gpu: GpuId) -> bool:
-        """Whether nobody has the GPU for longer than a drain takes, and nobody waits for it."""
-        return gpu not in self._next and (gpu not in self._current or self._current[gpu] in self._draining)
+    def taken(self) -> set[GpuId]:
+        """GPUs that somebody has for longer than a drain takes, or waits for."""
+        taken = set(self._current)
+        taken.difference_update([self._leases[i].gpu for i in self._draining])
+        return taken.union(self._next)
 
     def of_job(self, job_id: JobId) -> tuple[Lease, ...]:
         """A job's leases, current and next, oldest first."""

@@ -209,8 +209,9 @@ def _offered(state: State, ending: Sequence[Lease], ends_at: Millis | None) -> O
     leaving = tuple(x for x in ending if x.node_of_gpu in out_of_service) if out_of_service else ()
     out: list[GpuId] = []
     is_any_free = state.ledger.free_count(state.topology.gpu_count) > 0
+    taken = state.ledger.taken() if is_any_free else set()
     for name, all_gpus in state.topology.gpus_of.items() if is_any_free else ():
-        gpus = [g for g in all_gpus if state.ledger.is_free(g)]
+        gpus = [g for g in all_gpus if g not in taken]
         if not gpus or name in out_of_service:
             continue
         outside = _outside_leases(state, name)
