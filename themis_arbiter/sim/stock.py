@@ -39,6 +39,8 @@ class Stock:
     def room(self, job: TraceJob) -> int:
         """GPUs that the job's containers could have at most if the cluster were empty."""
         need, speeds = self.need(job), self._topology.speeds(job.gpu_speeds)
+        if need == (0, 0) and speeds is None:
+            return self._topology.gpu_count
         usable = [m for m in self._machines.values() if speeds is None or speeds.of_machine[m.name] > 0.0]
         return sum(m.gpus if need == (0, 0) else min(m.gpus, *_fits(self._all[m.name], need)) for m in usable)
 
