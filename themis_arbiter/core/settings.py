@@ -113,7 +113,7 @@ class Settings:
     tick_ms: Millis = 60_000  # of recall: a waiting job's next chance is at most so far away; without recall, a lease
     urgent_above: float = 1.02  # regret above which a job is urgent (mechanism.md, section 6; docs/policies.md on the number)
     starving_above: float = 1.3  # regret above which it goes before all who came later; of the urgent only
-    large_gang: float = 0.25  # of the cluster's GPUs: a gang from which on its first lease is owed (core.policies.owed)
+    large_gang: float = 0.5  # of the cluster's GPUs: a gang from which on its first lease is owed (core.policies.owed)
     owed_leases: float = 1.0  # leases after its share has paid for its first lease, from when on it goes before all others
     gang_wait_ms: Millis = 10_000  # a gang whose containers are not whole by then is handed back
     no_show_ms: Millis = 60_000  # what was granted and asked for and is still unused then is taken back

@@ -369,7 +369,8 @@ def test_reference_and_example_name_every_setting() -> None:
         default = "none" if setting.default is None else str(setting.default).lower()
         row = f"| `{setting.key}` | `{setting.variable}` | `{setting.flag}` | {default} | {setting.meaning} |"
         assert row in reference
-        assert setting.key.rpartition(".")[2] in text
+        shown = f'"{default}"' if isinstance(setting.default, str) else default
+        assert f"\n# {setting.key.rpartition('.')[2]} = {'' if setting.default is None else shown}" in text, setting.key
     assert load_config(example).settings == load_config().settings
     assert not LATER & set(BY_KEY)
 

@@ -1,6 +1,6 @@
 """Large gangs that are owed a first lease: their app's share has paid for it, and they never ran.
 
-A gang of a quarter of the cluster or more fits only where many leases end together and nobody else takes their GPUs. An order
+A gang of half the cluster or more fits only where many leases end together and nobody else takes their GPUs. An order
 that looks at rho alone serves it late: one lease's delay is little beside the fair time of so much work, so it is passed over
 until its whole work is due, and what its share has added up to meanwhile is of no use to it. As in deficit round robin, where
 a queue sends once its quanta have added up to its next packet, it is served when what it was due comes to its first lease
