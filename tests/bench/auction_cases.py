@@ -8,12 +8,11 @@ from typing import Final
 from tests.support.auctions import Auction
 from tests.support.large_auctions import cluster_of, large_auction
 from tests.support.recorded import read_round
-from tests.support.replays import Records
+from tests.support.replays import Records, generated
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.speedup import SlowdownModel
-from themis_arbiter.sim.generate import WorkloadSpec, generate
+from themis_arbiter.sim.generate import WorkloadSpec
 from themis_arbiter.sim.simulate import Inputs, replay
-from themis_arbiter.sim.trace import Trace, TraceJob
 
 # Size, bidders, instances (seeds from 0); each at both shares of the GPUs on offer.
 SIZES: Final = (("A", 8, 10), ("B", 17, 8), ("B", 85, 5), ("C", 100, 3), ("C", 500, 3), ("D", 500, 2), ("D", 1000, 2))
@@ -65,21 +64,9 @@ def _recorded(spec: WorkloadSpec, count: int) -> Callable[[], Iterator[Auction]]
     """Rounds of a run of the workload on the machines of A under `paper`, where everybody bids."""
 
     def auctions() -> Iterator[Auction]:
-        jobs = [
-            TraceJob(
-                app_id=row.app_id,
-                job_id=row.job_id,
-                arrival_s=row.arrival_s,
-                gang=row.n_gpus,
-                max_gpus=row.max_gpus or row.n_gpus,
-                duration_s=row.duration_s,
-                model=row.model,
-            )
-            for row in generate(spec)
-        ]
         told = Records()
         inputs = Inputs(
-            trace=Trace(tuple(sorted(jobs, key=lambda j: (j.arrival_s, j.key)))),
+            trace=generated(spec),
             topology=cluster_of("A"),
             slowdowns=SLOWDOWNS,
             settings=Settings(policy="paper", fairness_knob=0.0),

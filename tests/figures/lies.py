@@ -18,6 +18,7 @@ from unittest import mock
 from tests.figures.kept import asked, kept, tell
 from tests.figures.tables import table
 from tests.support.large_auctions import cluster_of
+from tests.support.replays import generated
 from themis_arbiter.adapters.journal import FileJournal
 from themis_arbiter.cli.audit import best_of_any, figures
 from themis_arbiter.core import bidding
@@ -25,9 +26,8 @@ from themis_arbiter.core.misreports import About
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.speedup import SlowdownModel
 from themis_arbiter.engine.audit import Gain, Ground, audit_journal
-from themis_arbiter.sim.generate import WorkloadSpec, generate
+from themis_arbiter.sim.generate import WorkloadSpec
 from themis_arbiter.sim.simulate import Inputs, replay
-from themis_arbiter.sim.trace import Trace, TraceJob
 
 GPUS: Final = 64
 SLOWDOWNS: Final = SlowdownModel(by_model={}, default=(1.0, 1.0, 1.1, 1.3))
@@ -59,19 +59,7 @@ def outcome(key: str) -> Found:
     policy, source, rounds = key.split("|")
     name, splits_max = POLICIES[policy]
     spec, load, seed = SOURCES[source]
-    jobs = [
-        TraceJob(
-            app_id=row.app_id,
-            job_id=row.job_id,
-            arrival_s=row.arrival_s,
-            gang=row.n_gpus,
-            max_gpus=row.max_gpus or row.n_gpus,
-            duration_s=row.duration_s,
-            model=row.model,
-        )
-        for row in generate(WorkloadSpec(gpus=GPUS, load=load, seed=seed, **spec))
-    ]
-    trace = Trace(tuple(sorted(jobs, key=lambda j: (j.arrival_s, j.key))))
+    trace = generated(WorkloadSpec(gpus=GPUS, load=load, seed=seed, **spec))
     inputs = Inputs(trace=trace, topology=cluster_of("A"), slowdowns=SLOWDOWNS, settings=Settings(policy=name))
     with tempfile.TemporaryDirectory() as folder, mock.patch.object(bidding, "SPLITS_MAX", splits_max):
         journal = Path(folder) / "journal"

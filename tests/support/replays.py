@@ -14,6 +14,7 @@ from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.speedup import NO_SLOWDOWN, SlowdownModel
 from themis_arbiter.core.topology import Machine, Topology
 from themis_arbiter.core.types import GpuId, OnLeaseEnd
+from themis_arbiter.sim.generate import WorkloadSpec, generate
 from themis_arbiter.sim.sim_jobs import SimulatedJob
 from themis_arbiter.sim.simulate import Inputs, Replayed, replay
 from themis_arbiter.sim.trace import Trace, TraceJob
@@ -42,6 +43,23 @@ def job(app: str, name: str, arrival: float, gang: int, duration: float, **more:
         duration_s=duration,
         **more,
     )
+
+
+def generated(spec: WorkloadSpec) -> Trace:
+    """The trace that the generator makes of it."""
+    jobs = [
+        TraceJob(
+            app_id=row.app_id,
+            job_id=row.job_id,
+            arrival_s=row.arrival_s,
+            gang=row.n_gpus,
+            max_gpus=row.max_gpus or row.n_gpus,
+            duration_s=row.duration_s,
+            model=row.model,
+        )
+        for row in generate(spec)
+    ]
+    return Trace(tuple(sorted(jobs, key=lambda j: (j.arrival_s, j.key))))
 
 
 def simulated(
