@@ -116,18 +116,23 @@ class Topology:
             known[declared] = Speeds(
                 of_machine={m.name: of_type[m.gpu_type] for m in self.machines},
                 gpus={m.name: m.gpus for m in self.machines},
-                type_of={m.name: m.gpu_type.lower() for m in self.machines},
+                type_of=self.type_of,
             )
             if all(speed == 1.0 for speed in of_type.values()):
                 known[declared] = None
         return known[declared]
 
     @cached_property
+    def type_of(self) -> Mapping[NodeName, str]:
+        """The GPU type of each machine, in lower case; "" where nobody says."""
+        return {m.name: m.gpu_type.lower() for m in self.machines}
+
+    @cached_property
     def gpus_by_type(self) -> tuple[tuple[str, int], ...]:
         """GPUs of each type, sorted; names of types in lower case."""
         found: dict[str, int] = {}
         for m in self.machines:
-            found[m.gpu_type.lower()] = found.get(m.gpu_type.lower(), 0) + m.gpus
+            found[self.type_of[m.name]] = found.get(self.type_of[m.name], 0) + m.gpus
         return tuple(sorted((name, count) for name, count in found.items() if count))
 
     def machine(self, name: NodeName) -> Machine | None:

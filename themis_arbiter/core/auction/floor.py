@@ -68,9 +68,9 @@ class Floor:
         """
         room = self.supply.room.get(job_id)
         if types:
-            all_room = room or {}
-            fit = {m.name for m in self.supply.topology.machines if m.gpu_type.lower() in types}
-            room = {n: all_room.get(n, k) if n in fit else 0 for n, k in zip(self.machines, self.offered, strict=True)}
+            all_room, type_of = room or {}, self.supply.topology.type_of
+            limits_of = zip(self.machines, self.offered, strict=True)
+            room = {n: all_room.get(n, k) if type_of[n] in types else 0 for n, k in limits_of}
         if room is None:
             return None
         offered = np.array(self.offered, dtype=np.int64)

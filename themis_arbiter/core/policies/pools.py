@@ -21,7 +21,7 @@ class Pools:
     def __init__(self, market: Market, free: Iterable[GpuId]) -> None:
         self._topology = market.supply.topology
         count: dict[str, int] = {}
-        types = {m.name: m.gpu_type.lower() for m in self._topology.machines}
+        types = self._topology.type_of
         for gpu in free:
             count[types[node_of(gpu)]] = count.get(types[node_of(gpu)], 0) + 1
         self._bits = {name: 1 << k for k, name in enumerate(sorted(count))}
