@@ -51,7 +51,8 @@ def audit(run: Path, rounds: int, as_json: bool) -> None:
         raise cannot_step(name, problem) from None
     except OSError as problem:
         advice = f"{problem.strerror or problem}; simulate with --journal" if run.is_dir() else problem.strerror or str(problem)
-        raise WrongUse(f"{name}: cannot be read: {advice}") from None
+        what = name if run.is_dir() else visible(str(problem.filename or journal))
+        raise WrongUse(f"{what}: cannot be read: {advice}") from None
     if replayed.first_difference is not None:
         raise NotSo(f"{name}: step {replayed.steps} is decided otherwise now (`themis replay` shows it); nothing was audited")
     if as_json:

@@ -40,7 +40,8 @@ def replay(journal: Path, is_checked: bool, as_json: bool) -> None:
     except (JournalFormatError, StepRefused) as problem:
         raise cannot_step(name, problem) from None
     except OSError as problem:
-        raise WrongUse(f"{name}: cannot be read: {problem.strerror or problem}; name a journal that is there") from None
+        what = visible(str(problem.filename or journal))  # one of its parts, it may be
+        raise WrongUse(f"{what}: cannot be read: {problem.strerror or problem}; name a journal that is there") from None
     if result.steps == 0:
         raise WrongUse(f"{name}: {NO_STEP}")
     place = None if result.first_difference is None else first_place(*_decisions(result.first_difference))
@@ -69,10 +70,11 @@ def _lines(policy: str, result: ReplayResult, place: Place | None) -> list[str]:
     if found is None or place is None:
         return [f"{result.steps:,} steps under {visible(policy)}: every decision is the same{end}"]
     same = f"{result.steps - 1:,} steps under {visible(policy)} are the same, step {result.steps:,} is not"
+    of = f" of {visible(found.part)}" if found.part else ""
     where = " ".join(part for part in (f"effect {place.effect}", place.kind, place.path) if part)
     return [
         same,
-        f"  event     line {found.line_no}, {_event_type(found)} at {found.at_ms} ms",
+        f"  event     line {found.line_no}{of}, {_event_type(found)} at {found.at_ms} ms",
         f"  where     {visible(where) if place.effect else 'the whole line'}",
         f"  recorded  {visible(place.recorded)}",
         f"  now       {visible(place.replayed)}",
@@ -96,6 +98,7 @@ def _document(journal: Path, policy: str, result: ReplayResult, place: Place | N
     if found is not None and place is not None:
         document["first_difference"] = {
             "step": result.steps,
+            "part": found.part or None,
             "line": found.line_no,
             "at_ms": found.at_ms,
             "event_type": _event_type(found),

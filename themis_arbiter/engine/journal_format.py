@@ -36,9 +36,10 @@ class JournalFormatError(Exception):
 class RecordedStep:
     """One step as it was written: the event, and its effects as the line that stands for them."""
 
-    line_no: int  # of the event's line, from 1
+    line_no: int  # of the event's line in its file, from 1
     event: Event
     effects_line: str
+    part: str = ""  # the file's name, where the journal has several (engine/journal_set.py)
 
 
 def header_line(settings: Settings) -> str:
@@ -87,26 +88,29 @@ def read_lines(file: BinaryIO) -> Iterator[str]:
             raise JournalFormatError(f"line {line_no} is not UTF-8 text") from err
 
 
-def parse_steps(lines: Iterable[str], on_cut: Callable[[], None] = lambda: None) -> Iterator[RecordedStep]:
-    """The steps after the header, from `lines` with their line ends. Errors: JournalFormatError.
+def parse_steps(
+    lines: Iterable[str], on_cut: Callable[[int], None] = lambda _: None, *, part: str = ""
+) -> Iterator[RecordedStep]:
+    """The steps after a file's first line, from `lines` with their line ends. Errors: JournalFormatError.
 
-    A last step that was not written whole is left out, and `on_cut` called.
+    A last step that was not written whole is left out, and `on_cut` called with the number of the line where it breaks off.
     """
     event: Event | None = None
+    line_no = 1
     for line_no, raw in enumerate(lines, start=2):
         if not raw.endswith("\n"):
-            on_cut()  # half a line: the writer was killed
+            on_cut(line_no)  # half a line: the writer was killed
             return
         line = raw[:-1]
         if event is None:
             event = _parse_event(line, line_no)
         elif line.startswith(_EFFECTS_START):
-            yield RecordedStep(line_no=line_no - 1, event=event, effects_line=line)
+            yield RecordedStep(line_no=line_no - 1, event=event, effects_line=line, part=part)
             event = None
         else:
             raise JournalFormatError(f"line {line_no}: effects expected: {line[:80]!r}")
     if event is not None:
-        on_cut()
+        on_cut(line_no + 1)
 
 
 def _parse_event(line: str, line_no: int) -> Event:

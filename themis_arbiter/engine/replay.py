@@ -4,7 +4,7 @@ The proof that a decision hangs on the events alone; and a way to look into what
 can be stepped again anywhere.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +17,8 @@ from themis_arbiter.engine.journal_format import (
     RecordedStep,
     effects_line,
     event_line,
-    parse_header,
-    parse_steps,
 )
-from themis_arbiter.engine.journal_set import read_journal
+from themis_arbiter.engine.journal_set import JournalReader
 
 
 class StepRefused(Exception):
@@ -31,7 +29,8 @@ class StepRefused(Exception):
 class Difference:
     """Where a replay first decided otherwise than the journal says."""
 
-    line_no: int  # of the event in the journal, from 1
+    line_no: int  # of the event in its file, from 1
+    part: str  # the file's name, "" where the journal is one file
     at_ms: Millis
     event: str  # its line
     recorded: str  # the line of the effects as journalled
@@ -49,18 +48,30 @@ class ReplayResult:
 
 def read_settings(path: Path) -> Settings:
     """The settings of the journal's arbiter, for making a fresh one. Errors: JournalFormatError, OSError."""
-    return parse_header(_first(read_journal(path)))
+    return JournalReader(path).settings()
 
 
 def replay(path: Path, arbiter: Stepping) -> ReplayResult:
     """Step `arbiter`, fresh and with the journal's settings, through the journal until it decides otherwise.
 
-    `path` is the journal, or one of its parts: all are stepped, and lines counted through them.
-    Errors: JournalFormatError, StepRefused, OSError.
+    `path` is the journal, or one of its parts: all are stepped. Errors: JournalFormatError, StepRefused, OSError.
     """
-    lines = read_journal(path)
-    parse_header(_first(lines))
-    return replay_lines(lines, arbiter)
+    reader = JournalReader(path)
+    steps = 0
+    for recorded in reader.steps():
+        steps += 1
+        replayed = _step(arbiter, recorded)
+        if replayed != recorded.effects_line:
+            difference = Difference(
+                line_no=recorded.line_no,
+                part=recorded.part,
+                at_ms=recorded.event.at_ms,
+                event=event_line(recorded.event),
+                recorded=recorded.effects_line,
+                replayed=replayed,
+            )
+            return ReplayResult(steps=steps, first_difference=difference)
+    return ReplayResult(steps=steps, is_cut_off=reader.is_cut_off)
 
 
 def replay_with(path: Path, make: Callable[[Settings], Stepping]) -> ReplayResult:
@@ -68,30 +79,14 @@ def replay_with(path: Path, make: Callable[[Settings], Stepping]) -> ReplayResul
 
     Errors: those of `replay`; JournalFormatError too where no arbiter takes these settings.
     """
-    try:
-        arbiter = make(read_settings(path))
-    except CoreError as err:
-        raise JournalFormatError(f"line 1: {err}") from err
+    reader = JournalReader(path)
+    settings = reader.settings()
+    with reader.naming(reader.parts[0]):
+        try:
+            arbiter = make(settings)
+        except CoreError as err:
+            raise JournalFormatError(f"line 1: {err}") from err
     return replay(path, arbiter)
-
-
-def replay_lines(lines: Iterable[str], arbiter: Stepping) -> ReplayResult:
-    """`replay` of lines after the header, each with its line end."""
-    steps = 0
-    cuts: list[bool] = []
-    for recorded in parse_steps(lines, lambda: cuts.append(True)):
-        steps += 1
-        replayed = _step(arbiter, recorded)
-        if replayed != recorded.effects_line:
-            difference = Difference(
-                line_no=recorded.line_no,
-                at_ms=recorded.event.at_ms,
-                event=event_line(recorded.event),
-                recorded=recorded.effects_line,
-                replayed=replayed,
-            )
-            return ReplayResult(steps=steps, first_difference=difference)
-    return ReplayResult(steps=steps, is_cut_off=bool(cuts))
 
 
 def _step(arbiter: Stepping, recorded: RecordedStep) -> str:
@@ -101,11 +96,5 @@ def _step(arbiter: Stepping, recorded: RecordedStep) -> str:
     except Exception as err:
         # Whatever it was: the events are somebody's file, and what the core asserts of them need not hold there.
         said = f"{type(err).__name__}: {err}"
-        raise StepRefused(f"line {recorded.line_no}, {type(event).__name__} at {event.at_ms} ms: {said:.300}") from err
-
-
-def _first(lines: Iterator[str]) -> str:
-    line = next(lines, "")
-    if not line.endswith("\n"):
-        raise JournalFormatError("line 1 is not whole: the journal is empty, cut off, or none")
-    return line
+        where = f"{recorded.part}: " * bool(recorded.part) + f"line {recorded.line_no}"
+        raise StepRefused(f"{where}, {type(event).__name__} at {event.at_ms} ms: {said:.300}") from err

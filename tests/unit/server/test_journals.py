@@ -46,7 +46,7 @@ def test_a_journal_goes_on_in_parts_and_is_replayed_whole(tmp_path: Path) -> Non
     files[3].write_bytes(files[3].read_bytes()[:-9])
     assert replay(first, Waking()) == ReplayResult(steps=steps - 1, is_cut_off=True)
     files[2].write_text(files[1].read_text())
-    with pytest.raises(JournalFormatError, match=r"part0003\.journal does not begin as part 3 of a journal"):
+    with pytest.raises(JournalFormatError, match=r"part0003\.journal: line 1: it does not begin as part 3 of a journal"):
         replay(first, Waking())
     files[2].unlink()
     with pytest.raises(JournalFormatError, match=r"part0003\.journal, a part before .*part0004\.journal, is not there"):

@@ -1,0 +1,116 @@
+"""A journal in parts: which of them may be damaged, and how that is told."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from themis_arbiter.adapters.journal import FileJournal
+from themis_arbiter.core.effects import Effect, WakeAt
+from themis_arbiter.core.events import Event, Timer, Woke
+from themis_arbiter.core.settings import Settings
+from themis_arbiter.core.types import CoreError
+from themis_arbiter.engine.journal_format import JournalFormatError
+from themis_arbiter.engine.journal_set import part_line, part_path
+from themis_arbiter.engine.replay import ReplayResult, StepRefused, replay, replay_with
+
+PARTS: Final = 4
+STEPS_A_PART: Final = 3
+
+
+class Counting:
+    """Decides by what it was told before: a step that is left out shows at the next."""
+
+    def __init__(self, odd_from: int = 10**9) -> None:
+        self._told, self._odd_from = 0, odd_from
+
+    def step(self, event: Event) -> tuple[Effect, ...]:
+        self._told += 1
+        return (WakeAt(timer=Timer.GRID, at_ms=event.at_ms + self._told + (self._told >= self._odd_from)),)
+
+
+@pytest.fixture
+def parts(tmp_path: Path) -> list[Path]:
+    first, arbiter = tmp_path / "j.journal", Counting()
+    for number in range(1, PARTS + 1):
+        head = "" if number == 1 else part_line(first, number)
+        journal = FileJournal(part_path(first, number), Settings(), head=head)
+        for k in range(STEPS_A_PART):
+            event = Woke(at_ms=10 * (STEPS_A_PART * number + k), timer=Timer.GRID)
+            journal.record(event, arbiter.step(event))
+        journal.close()
+    return [part_path(first, number) for number in range(1, PARTS + 1)]
+
+
+def cut(path: Path, count: int) -> None:
+    path.write_bytes(path.read_bytes()[:-count])
+
+
+def drop_lines(path: Path, *numbers: int) -> None:
+    """Those lines, from 1."""
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join(line for k, line in enumerate(lines, start=1) if k not in numbers))
+
+
+@pytest.mark.parametrize("damaged", range(1, PARTS))
+@pytest.mark.parametrize(("count", "line"), [(1, 7), (70, 6), (130, 5)])
+def test_only_the_last_part_may_be_cut_off(parts: list[Path], damaged: int, count: int, line: int) -> None:
+    cut(parts[damaged - 1], count)
+    where = f"^{parts[damaged - 1].name}: line {line} is not whole, and only the last part of a journal may be cut off$"
+    for named in parts:
+        with pytest.raises(JournalFormatError, match=where):
+            replay(named, Counting())
+    for later in parts[damaged:]:
+        later.unlink()
+    assert replay(parts[0], Counting()).is_cut_off  # it is the last one now
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda path: drop_lines(path, 4), "line 4: an event expected"),
+        (lambda path: drop_lines(path, 5), "line 5: effects expected"),
+        (lambda path: drop_lines(path, 7), "line 7 is not whole, and only the last part"),
+        (lambda path: path.write_bytes(path.read_bytes().replace(b"Woke", b"Wo\xffe")), "line 2 is not UTF-8 text"),
+        (lambda path: drop_lines(path, 1), "line 1: it does not begin as part 3 of a journal"),
+    ],
+)
+def test_a_damaged_part_is_told_by_its_own_name_and_line(parts: list[Path], spoil: Callable[[Path], None], says: str) -> None:
+    spoil(parts[2])
+    for named in parts:
+        with pytest.raises(JournalFormatError, match=f"^{parts[2].name}: {says}"):
+            replay(named, Counting())
+
+
+def test_a_decision_is_found_by_its_part_and_the_line_in_it(parts: list[Path]) -> None:
+    result = replay(parts[0], Counting(odd_from=STEPS_A_PART + 2))
+    found = result.first_difference
+    assert found is not None
+    assert (result.steps, found.part, found.line_no) == (STEPS_A_PART + 2, parts[1].name, 4)
+    assert parts[1].read_text().split("\n")[found.line_no - 1] == found.event
+
+
+def test_what_an_arbiter_does_not_take_is_found_there_too(parts: list[Path]) -> None:
+    class Refusing(Counting):
+        def step(self, event: Event) -> tuple[Effect, ...]:
+            if event.at_ms >= 10 * STEPS_A_PART * 2:
+                raise CoreError("no more")
+            return super().step(event)
+
+    def refuses(_: Settings) -> Counting:
+        raise CoreError("no such policy")
+
+    with pytest.raises(StepRefused, match=f"^{parts[1].name}: line 2, Woke at 60 ms: CoreError: no more"):
+        replay(parts[3], Refusing())
+    with pytest.raises(JournalFormatError, match=f"^{parts[0].name}: line 1: no such policy"):
+        replay_with(parts[3], refuses)
+
+
+def test_a_journal_in_one_file_needs_no_name_in_what_is_told(parts: list[Path]) -> None:
+    for later in parts[1:]:
+        later.unlink()
+    assert replay(parts[0], Counting()) == ReplayResult(steps=STEPS_A_PART)
+    drop_lines(parts[0], 4)
+    with pytest.raises(JournalFormatError, match=r"^line 4: an event expected"):
+        replay(parts[0], Counting())
