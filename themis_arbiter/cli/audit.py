@@ -60,7 +60,7 @@ def audit(run: Path, rounds: int, as_json: bool) -> None:
     else:
         click.echo("\n".join(_lines(found)))
     if replayed.is_cut_off:
-        click.echo(f"themis: {name}: its last step was cut off when its writer ended, and left out", err=True)
+        click.echo(f"themis: {name}: its end was cut off when its writer ended, and left out", err=True)
     if not found.audited:
         raise NotSo(f"{name}: no round in which two apps bid for more than there was")
 

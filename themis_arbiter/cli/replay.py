@@ -65,7 +65,7 @@ def _decisions(found: Difference) -> tuple[str, str]:
 
 
 def _lines(policy: str, result: ReplayResult, place: Place | None) -> list[str]:
-    end = "; the step after them was cut off when its writer ended, and left out" if result.is_cut_off else ""
+    end = "; what came after them was cut off when its writer ended, and left out" if result.is_cut_off else ""
     found = result.first_difference
     if found is None or place is None:
         return [f"{result.steps:,} steps under {visible(policy)}: every decision is the same{end}"]

@@ -73,6 +73,9 @@ class JournalReader:
                 head = next(lines, "")
                 if number == 1:
                     parse_header(_whole(head))
+                elif not head.endswith("\n"):
+                    self._on_cut(part)(1)  # killed just after it had opened the part
+                    return
                 else:
                     _check_part(head, number)
                 yield from parse_steps(lines, self._on_cut(part), part=self._name(part))

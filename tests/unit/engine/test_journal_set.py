@@ -66,6 +66,19 @@ def test_only_the_last_part_may_be_cut_off(parts: list[Path], damaged: int, coun
     assert replay(parts[0], Counting()).is_cut_off  # it is the last one now
 
 
+@pytest.mark.parametrize("bytes_kept", [0, 1, 20])
+def test_a_part_that_was_just_opened_counts_as_cut_off(parts: list[Path], bytes_kept: int) -> None:
+    for k in (2, 3):  # of part 3 when part 4 is there, then of the last one
+        whole = parts[k].read_bytes()
+        parts[k].write_bytes(whole[:bytes_kept])
+        if k == 2:
+            with pytest.raises(JournalFormatError, match=f"^{parts[k].name}: line 1 is not whole, and only the last part"):
+                replay(parts[0], Counting())
+            parts[k].write_bytes(whole)
+    for named in parts:
+        assert replay(named, Counting()) == ReplayResult(steps=STEPS_A_PART * (PARTS - 1), is_cut_off=True)
+
+
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
