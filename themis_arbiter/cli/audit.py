@@ -13,7 +13,7 @@ from themis_arbiter.cli.replay import cannot_step
 from themis_arbiter.core.misreports import FACTORS, About
 from themis_arbiter.engine.audit import ROUNDS_AUDITED_MAX, Audit, Gain, Ground, NoAuctions, audit_journal
 from themis_arbiter.engine.journal_format import JournalFormatError
-from themis_arbiter.engine.replay import StepRefused
+from themis_arbiter.engine.replay import ReplayResult, StepRefused
 from themis_arbiter.obs.labels import legible, visible
 from themis_arbiter.server.documents import dumps
 from themis_arbiter.sim.run_folder import JOURNAL
@@ -56,13 +56,19 @@ def audit(run: Path, rounds: int, as_json: bool) -> None:
     if replayed.first_difference is not None:
         raise NotSo(f"{name}: step {replayed.steps} is decided otherwise now (`themis replay` shows it); nothing was audited")
     if as_json:
-        click.echo(dumps({**_document(str(journal), found), "is_cut_off": replayed.is_cut_off}, indent=2))
+        click.echo(dumps({**_document(str(journal), found), **_reading(replayed)}, indent=2))
     else:
         click.echo("\n".join(_lines(found)))
+    if replayed.parts > 1:
+        click.echo(f"themis: {name}: all {replayed.parts} parts of the journal were read", err=True)
     if replayed.is_cut_off:
         click.echo(f"themis: {name}: its end was cut off when its writer ended, and left out", err=True)
     if not found.audited:
         raise NotSo(f"{name}: no round in which two apps bid for more than there was")
+
+
+def _reading(replayed: ReplayResult) -> dict[str, Any]:
+    return {"parts": replayed.parts, "is_cut_off": replayed.is_cut_off}
 
 
 def _progress() -> Any:

@@ -11,6 +11,7 @@ from themis_arbiter.core.machine import Arbiter
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.engine.difference import Place, first_place
 from themis_arbiter.engine.journal_format import JournalFormatError
+from themis_arbiter.engine.journal_set import JournalPartsError
 from themis_arbiter.engine.replay import Difference, ReplayResult, StepRefused, read_settings, replay_with
 from themis_arbiter.obs.labels import legible, visible
 from themis_arbiter.server.documents import dumps
@@ -55,6 +56,8 @@ def replay(journal: Path, is_checked: bool, as_json: bool) -> None:
 
 def cannot_step(name: str, problem: JournalFormatError | StepRefused) -> click.ClickException:
     """Why the journal called `name` cannot be stepped by this version."""
+    if isinstance(problem, JournalPartsError):
+        return WrongUse(f"{name}: {legible(str(problem))}")
     if isinstance(problem, JournalFormatError):
         return WrongUse(f"{name}: {legible(str(problem))}; name a journal that this version wrote")
     return NotSo(f"{name}: {legible(str(problem))}; the arbiter that wrote it took this event, this one does not")
@@ -66,10 +69,11 @@ def _decisions(found: Difference) -> tuple[str, str]:
 
 def _lines(policy: str, result: ReplayResult, place: Place | None) -> list[str]:
     end = "; what came after them was cut off when its writer ended, and left out" if result.is_cut_off else ""
+    parts = f" in {result.parts} parts" if result.parts > 1 else ""
     found = result.first_difference
     if found is None or place is None:
-        return [f"{result.steps:,} steps under {visible(policy)}: every decision is the same{end}"]
-    same = f"{result.steps - 1:,} steps under {visible(policy)} are the same, step {result.steps:,} is not"
+        return [f"{result.steps:,} steps{parts} under {visible(policy)}: every decision is the same{end}"]
+    same = f"{result.steps - 1:,} steps{parts} under {visible(policy)} are the same, step {result.steps:,} is not"
     of = f" of {visible(found.part)}" if found.part else ""
     where = " ".join(part for part in (f"effect {place.effect}", place.kind, place.path) if part)
     return [
@@ -89,6 +93,7 @@ def _document(journal: Path, policy: str, result: ReplayResult, place: Place | N
     document: dict[str, Any] = {
         "journal": str(journal),
         "policy": policy,
+        "parts": result.parts,
         "steps": result.steps,
         "is_same": result.first_difference is None,
         "is_cut_off": result.is_cut_off,

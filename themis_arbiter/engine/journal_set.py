@@ -1,25 +1,36 @@
 """A journal in parts: files beside each other that are one journal, in order.
 
     arbiter-1.journal              the first, with the settings in its header
-    arbiter-1.part0002.journal     the next: `{"journal_part":2,"of":"arbiter-1.journal"}`, then steps that go on from there
+    arbiter-1.part0002.journal     the next; with the step, of the whole journal, and the time that it goes on from:
+                                   `{"journal_part":2,"of":"arbiter-1.journal","after_step":9,"after_ms":1700}`
 
 A step is whole within a part, and a writer that is killed leaves its last part cut off and no other. What comes later says
 nothing without what was before, so a journal whose first part has been removed can be read by people and not be replayed.
 """
 
 import json
+import os
 import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from errno import ENOENT
+from glob import escape
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
 from themis_arbiter.core.codec import dumps
 from themis_arbiter.core.settings import Settings
+from themis_arbiter.core.types import Millis
 from themis_arbiter.engine.journal_format import JournalFormatError, RecordedStep, parse_header, parse_steps, read_lines
 
 PARTS_MAX: Final = 9_999
-_NAME: Final = re.compile(r"(?P<first>.+)\.part(?P<number>[0-9]{4})")
+NEIGHBOURS_MAX: Final = 10_000  # second parts beside a journal that are looked at
+_NAME: Final = re.compile(r"(?P<stem>.+)\.part(?P<number>(?!000[01])[0-9]{4})(?P<suffix>\.[^.]+)?")
+
+
+class JournalPartsError(JournalFormatError):
+    """A part, or a piece of one, is not where it should be; the message says which."""
 
 
 def part_path(first: Path, number: int) -> Path:
@@ -28,25 +39,36 @@ def part_path(first: Path, number: int) -> Path:
     return first if number == 1 else first.with_name(f"{first.stem}.part{number:04d}{first.suffix}")
 
 
-def part_line(first: Path, number: int) -> str:
-    """The first line of a later part."""
-    return dumps({"journal_part": number, "of": first.name})
+def part_line(first: Path, number: int, *, after_step: int, after_ms: Millis) -> str:
+    """The first line of a later part: how many steps stand before it in all, and when the last of them was."""
+    return dumps({"journal_part": number, "of": first.name, "after_step": after_step, "after_ms": after_ms})
 
 
 def parts_of(path: Path) -> list[Path]:
-    """All parts of the journal of which `path` is one, in order. Errors: JournalFormatError where one is missing."""
-    named = _NAME.fullmatch(path.stem)
-    first = path.with_name(named["first"] + path.suffix) if named else path
+    """All parts of the journal of which `path` is one, in order.
+
+    Errors: JournalPartsError where one is missing, FileNotFoundError where `path` is.
+    """
+    first = _first_of(path)
     numbers = [1] if first.exists() else []
-    for other in first.parent.glob(f"*.part????{first.suffix}"):
-        found = _NAME.fullmatch(other.stem)
-        if found is not None and found["first"] == first.stem:
+    for other in first.parent.glob(f"{escape(first.stem)}.part????{escape(first.suffix)}"):
+        found = _NAME.fullmatch(other.name)
+        if found is not None and _first_of(other) == first:
             numbers.append(int(found["number"]))
     for number, there in enumerate(sorted(numbers), start=1):
         if number != there:
             missing = part_path(first, number).name
-            raise JournalFormatError(f"{missing}, a part before {part_path(first, there).name}, is not there any more")
-    return [part_path(first, number) for number in range(1, len(numbers) + 1)] or [path]
+            told = f"{missing}, a part before {part_path(first, there).name}, is not there any more"
+            raise JournalPartsError(f"{told}; a journal can be stepped from its first part on only")
+    parts = [part_path(first, number) for number in range(1, len(numbers) + 1)]
+    if path not in parts:
+        raise FileNotFoundError(ENOENT, os.strerror(ENOENT), str(path))
+    return parts
+
+
+def _first_of(path: Path) -> Path:
+    named = _NAME.fullmatch(path.name)
+    return path.with_name(named["stem"] + (named["suffix"] or "")) if named else path
 
 
 class JournalReader:
@@ -59,6 +81,7 @@ class JournalReader:
         """Look for the parts; nothing is read yet."""
         self.parts: Final = parts_of(path)
         self.is_cut_off = False  # after `steps`: the journal ends within a step, which was left out
+        self._last = (0, 0)  # steps read, and when the last of them was
 
     def settings(self) -> Settings:
         """Those of the journal's arbiter."""
@@ -67,6 +90,7 @@ class JournalReader:
 
     def steps(self) -> Iterator[RecordedStep]:
         """All steps of all parts, in order."""
+        self._last, self.is_cut_off = (0, 0), False
         for number, part in enumerate(self.parts, start=1):
             with self.naming(part), part.open("rb") as file:
                 lines = read_lines(file)
@@ -77,8 +101,29 @@ class JournalReader:
                     self._on_cut(part)(1)  # killed just after it had opened the part
                     return
                 else:
-                    _check_part(head, number)
-                yield from parse_steps(lines, self._on_cut(part), part=self._name(part))
+                    self._check_part(head, number)
+                for step in parse_steps(lines, self._on_cut(part), part=self._name(part)):
+                    self._last = (self._last[0] + 1, step.event.at_ms)
+                    yield step
+        if len(self.parts) == 1 and not self.is_cut_off:
+            self._look_beside(self.parts[0])
+
+    def _check_part(self, line: str, number: int) -> None:
+        after = _after(line, number)
+        if after is None:
+            raise JournalFormatError(f"line 1: it does not begin as part {number} of a journal")
+        if after != self._last:
+            goes_on, stands = (f"step {steps} at {at_ms} ms" for steps, at_ms in (after, self._last))
+            raise JournalPartsError(f"line 1: it goes on from {goes_on}, and the parts before it end with {stands}")
+
+    def _look_beside(self, part: Path) -> None:
+        """Errors: JournalPartsError where the next part of this journal bears another name than `part` lets it have."""
+        for other in islice(part.parent.glob("*.part0002*"), NEIGHBOURS_MAX):
+            first = _first_of(other)
+            if first == other or first.exists():
+                continue
+            if _after(_beginning(other), 2) == self._last:
+                raise JournalPartsError(f"{other.name} beside it goes on from its last step: name it {first.name}, as it was")
 
     def _on_cut(self, part: Path) -> Callable[[int], None]:
         return self._end if part == self.parts[-1] else _damaged
@@ -95,12 +140,12 @@ class JournalReader:
         try:
             yield
         except JournalFormatError as err:
-            raise JournalFormatError(f"{part.name}: {err}" if self._name(part) else str(err)) from err
+            raise type(err)(f"{part.name}: {err}" if self._name(part) else str(err)) from err
 
 
 def _damaged(line_no: int) -> None:
     # Its writer went on in the next part, so it was whole once: to go on from here would be to judge another run.
-    raise JournalFormatError(f"line {line_no} is not whole, and only the last part of a journal may be cut off")
+    raise JournalPartsError(f"line {line_no} is not whole, and only the last part of a journal may be cut off")
 
 
 def _whole(line: str) -> str:
@@ -109,10 +154,21 @@ def _whole(line: str) -> str:
     return line
 
 
-def _check_part(line: str, number: int) -> None:
+def _beginning(path: Path) -> str:
+    """The first line of a file that need be no journal of ours, nor readable."""
     try:
-        is_right = json.loads(line)["journal_part"] == number
+        with path.open("rb") as file:
+            return next(read_lines(file), "")
+    except (OSError, JournalFormatError):
+        return ""
+
+
+def _after(line: str, number: int) -> tuple[int, Millis] | None:
+    """What the first line of part `number` says that it goes on from; None where it is no such line."""
+    try:
+        head = json.loads(line)
+        after = (head["after_step"], head["after_ms"])
+        is_right = head["journal_part"] == number
     except (ValueError, KeyError, TypeError, RecursionError):
-        is_right = False
-    if not is_right:
-        raise JournalFormatError(f"line 1: it does not begin as part {number} of a journal")
+        return None
+    return after if is_right else None

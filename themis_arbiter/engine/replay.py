@@ -43,6 +43,7 @@ class ReplayResult:
 
     steps: int
     first_difference: Difference | None = None
+    parts: int = 1  # files that the journal is in
     is_cut_off: bool = False  # the journal ends within a step, which was left out: its writer was killed
 
 
@@ -70,8 +71,8 @@ def replay(path: Path, arbiter: Stepping) -> ReplayResult:
                 recorded=recorded.effects_line,
                 replayed=replayed,
             )
-            return ReplayResult(steps=steps, first_difference=difference)
-    return ReplayResult(steps=steps, is_cut_off=reader.is_cut_off)
+            return ReplayResult(steps=steps, parts=len(reader.parts), first_difference=difference)
+    return ReplayResult(steps=steps, parts=len(reader.parts), is_cut_off=reader.is_cut_off)
 
 
 def replay_with(path: Path, make: Callable[[Settings], Stepping]) -> ReplayResult:

@@ -51,7 +51,7 @@ class RotatingJournal:
         self._first, self._settings, self._bytes_max, self._files_max = path, settings, bytes_max, files_max
         self._journal = FileJournal(path, settings)
         self._parts = 1
-        self._steps = 0
+        self._steps, self._last_ms = 0, 0
         self.is_over = False
 
     def record(self, event: Event, effects: Iterable[Effect]) -> None:
@@ -61,6 +61,7 @@ class RotatingJournal:
         try:
             self._journal.record(event, effects)
             self._steps += 1
+            self._last_ms = event.at_ms
             if self._steps % SIZE_CHECK_STEPS == 0:
                 self._journal.flush()
                 if self._journal.path.stat().st_size >= self._bytes_max:
@@ -75,7 +76,8 @@ class RotatingJournal:
         self._journal.close()
         self._parts += 1
         path = part_path(self._first, self._parts)
-        self._journal = FileJournal(path, self._settings, head=part_line(self._first, self._parts))
+        head = part_line(self._first, self._parts, after_step=self._steps, after_ms=self._last_ms)
+        self._journal = FileJournal(path, self._settings, head=head)
         remove_old(path.parent, keep=self._files_max, but=path)
         log_event(_log, logging.INFO, "the journal goes on in a new part", path=path)
 

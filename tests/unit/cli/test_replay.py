@@ -8,6 +8,7 @@ from typing import Final
 import pytest
 
 from themis_arbiter.cli.main import run
+from themis_arbiter.engine.journal_set import part_line, part_path
 
 TRACE: Final = """app_id,job_id,arrival_s,n_gpus,duration_s,model
 a,a0,0,4,900.25,vgg
@@ -55,11 +56,47 @@ def test_a_simulated_journal_replays_to_the_same_decisions(journal: Path, capsys
     assert json.loads(out) == {
         "journal": str(journal),
         "policy": "themis",
+        "parts": 1,
         "steps": steps,
         "is_same": True,
         "is_cut_off": False,
         "first_difference": None,
     }
+
+
+def in_parts(journal: Path, count: int) -> list[Path]:
+    """The same journal, in so many files."""
+    header, *lines = journal.read_text().splitlines(keepends=True)
+    size = 2 * -(-len(lines) // 2 // count)
+    parts = [part_path(journal, number) for number in range(1, count + 1)]
+    for k, part in enumerate(parts):
+        before = lines[: k * size]
+        if before:
+            at_ms = json.loads(before[-2])["event"]["at_ms"]
+            header = part_line(journal, k + 1, after_step=len(before) // 2, after_ms=at_ms) + "\n"
+        part.write_text(header + "".join(lines[k * size : (k + 1) * size]))
+    return parts
+
+
+def test_a_journal_in_parts_says_how_many_were_read_and_which_is_damaged(
+    journal: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    steps = (journal.read_bytes().count(b"\n") - 1) // 2
+    parts = in_parts(journal, 3)
+    for named in parts:
+        assert replayed(named, capsys)[:2] == (0, f"{steps} steps in 3 parts under themis: every decision is the same\n")
+    assert json.loads(replayed(journal, capsys, "--json")[1])["parts"] == 3
+    lines = parts[1].read_text().splitlines(keepends=True)
+    parts[1].write_text(lines[0] + "".join(lines[1:]).replace('"at_ms"', '"at_m"', 1))
+    status, _, err = replayed(journal, capsys)
+    assert (status, err.startswith(f"themis: {journal}: {parts[1].name}: line 2: ")) == (2, True)
+    parts[1].write_text("".join(lines)[:-300])
+    status, out, err = replayed(parts[2], capsys)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"themis: {parts[2]}: {parts[1].name}: line ")
+    assert err.endswith(" is not whole, and only the last part of a journal may be cut off\n")
+    status, _, err = replayed(part_path(journal, 9), capsys)
+    assert (status, f"{part_path(journal, 9)}: cannot be read: No such file" in err) == (2, True)
 
 
 def test_a_decision_that_was_changed_is_shown(journal: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,7 +12,7 @@ from themis_arbiter.core.events import Event, Timer, Woke
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import CoreError
 from themis_arbiter.engine.journal_format import JournalFormatError
-from themis_arbiter.engine.journal_set import part_line, part_path
+from themis_arbiter.engine.journal_set import JournalPartsError, part_line, part_path
 from themis_arbiter.engine.replay import ReplayResult, StepRefused, replay, replay_with
 
 PARTS: Final = 4
@@ -32,13 +32,15 @@ class Counting:
 
 @pytest.fixture
 def parts(tmp_path: Path) -> list[Path]:
-    first, arbiter = tmp_path / "j.journal", Counting()
+    first, arbiter, last_ms = tmp_path / "j.journal", Counting(), 0
     for number in range(1, PARTS + 1):
-        head = "" if number == 1 else part_line(first, number)
+        before = STEPS_A_PART * (number - 1)
+        head = "" if number == 1 else part_line(first, number, after_step=before, after_ms=last_ms)
         journal = FileJournal(part_path(first, number), Settings(), head=head)
         for k in range(STEPS_A_PART):
             event = Woke(at_ms=10 * (STEPS_A_PART * number + k), timer=Timer.GRID)
             journal.record(event, arbiter.step(event))
+            last_ms = event.at_ms
         journal.close()
     return [part_path(first, number) for number in range(1, PARTS + 1)]
 
@@ -76,7 +78,7 @@ def test_a_part_that_was_just_opened_counts_as_cut_off(parts: list[Path], bytes_
                 replay(parts[0], Counting())
             parts[k].write_bytes(whole)
     for named in parts:
-        assert replay(named, Counting()) == ReplayResult(steps=STEPS_A_PART * (PARTS - 1), is_cut_off=True)
+        assert replay(named, Counting()) == ReplayResult(steps=STEPS_A_PART * (PARTS - 1), parts=PARTS, is_cut_off=True)
 
 
 @pytest.mark.parametrize(
@@ -127,3 +129,58 @@ def test_a_journal_in_one_file_needs_no_name_in_what_is_told(parts: list[Path]) 
     drop_lines(parts[0], 4)
     with pytest.raises(JournalFormatError, match=r"^line 4: an event expected"):
         replay(parts[0], Counting())
+
+
+class Stateless:
+    """Decides by the event alone, so that no decision tells that a step is missing."""
+
+    def step(self, _: Event) -> tuple[Effect, ...]:
+        return ()
+
+
+def without_effects(parts: list[Path]) -> None:
+    for part in parts:
+        lines = part.read_text().splitlines()
+        part.write_text("".join('{"effects":[]}\n' if line.startswith('{"eff') else f"{line}\n" for line in lines))
+
+
+@pytest.mark.parametrize("lines", [(6, 7), (2, 3, 4, 5, 6, 7)], ids=["a step", "all steps"])
+def test_whole_steps_that_are_missing_between_parts_are_noticed(parts: list[Path], lines: tuple[int, ...]) -> None:
+    without_effects(parts)
+    assert replay(parts[3], Stateless()) == ReplayResult(steps=STEPS_A_PART * PARTS, parts=PARTS)
+    drop_lines(parts[1], *lines)
+    left = 2 * STEPS_A_PART - len(lines) // 2
+    says = rf"^{parts[2].name}: line 1: it goes on from step 6 at 80 ms, and the parts before it end with step {left} at "
+    with pytest.raises(JournalPartsError, match=says):
+        replay(parts[0], Stateless())
+
+
+def test_a_part_of_another_run_is_noticed(parts: list[Path]) -> None:
+    without_effects(parts)
+    parts[2].write_text(parts[2].read_text().replace('"after_ms":80', '"after_ms":81', 1))
+    with pytest.raises(JournalPartsError, match=r"goes on from step 6 at 81 ms, and .* end with step 6 at 80 ms$"):
+        replay(parts[0], Stateless())
+
+
+@pytest.mark.parametrize("name", ["incident.journal", "copy"])
+def test_a_first_part_that_was_renamed_is_told(parts: list[Path], name: str) -> None:
+    renamed = parts[0].rename(parts[0].with_name(name))
+    with pytest.raises(
+        JournalPartsError, match=r"^j\.part0002\.journal beside it goes on from its last step: name it j\.journal"
+    ):
+        replay(renamed, Counting())
+    # Others' files beside it are none of its business. Taken elsewhere it is a journal of its own, as another run beside
+    # parts whose first is gone is.
+    (renamed.parent / "elsewhere" / "k.part0002.journal").mkdir(parents=True)
+    (renamed.parent / "elsewhere" / "l.part0002").write_bytes(b"\xff\n")
+    renamed = renamed.rename(renamed.parent / "elsewhere" / name)
+    assert replay(renamed, Counting()) == ReplayResult(steps=STEPS_A_PART)
+    cut(renamed, 1)
+    renamed = renamed.rename(parts[0].with_name(name))
+    assert replay(renamed, Counting()) == ReplayResult(steps=STEPS_A_PART - 1, is_cut_off=True)
+
+
+def test_a_part_that_is_not_there_does_not_stand_for_the_others(parts: list[Path]) -> None:
+    for name in ("j.part0009.journal", "j.part0001.journal", "k.journal"):
+        with pytest.raises(FileNotFoundError, match=name):
+            replay(parts[0].with_name(name), Counting())

@@ -40,11 +40,11 @@ def test_a_journal_goes_on_in_parts_and_is_replayed_whole(tmp_path: Path) -> Non
         ".part0004.journal",
     ]
     for named in files:
-        assert replay(named, Waking()) == ReplayResult(steps=steps)
+        assert replay(named, Waking()) == ReplayResult(steps=steps, parts=4)
         assert named.stat().st_mode & 0o077 == 0
     assert read_settings(files[3]) == Settings()
     files[3].write_bytes(files[3].read_bytes()[:-9])
-    assert replay(first, Waking()) == ReplayResult(steps=steps - 1, is_cut_off=True)
+    assert replay(first, Waking()) == ReplayResult(steps=steps - 1, parts=4, is_cut_off=True)
     files[2].write_text(files[1].read_text())
     with pytest.raises(JournalFormatError, match=r"part0003\.journal: line 1: it does not begin as part 3 of a journal"):
         replay(first, Waking())
