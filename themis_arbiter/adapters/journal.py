@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, TextIO
+from typing import BinaryIO, Final
 
 from themis_arbiter.core.effects import Effect
 from themis_arbiter.core.events import Event
@@ -34,15 +34,14 @@ class FileJournal:
             raise CoreError(f"flush_steps must be at least 1: {flush_steps}")
         self.path: Final = path
         self._flush_steps, self._unflushed = flush_steps, 0
-        self._file: TextIO = open(  # noqa: SIM115 - closed by close()
-            path, "x", encoding="utf-8", newline="\n", buffering=BUFFER_BYTES, opener=_private
-        )
-        self._file.write((head or header_line(settings)) + "\n")
+        self._file: BinaryIO = open(path, "xb", buffering=BUFFER_BYTES, opener=_private)  # noqa: SIM115 - closed by close()
+        self.size_bytes = 0  # with what waits to be flushed
+        self._write((head or header_line(settings)) + "\n")
         self._file.flush()
 
     def record(self, event: Event, effects: Iterable[Effect]) -> None:
         """Append one step."""
-        self._file.write(f"{event_line(event)}\n{effects_line(effects)}\n")
+        self._write(f"{event_line(event)}\n{effects_line(effects)}\n")
         self._unflushed += 1
         if self._unflushed >= self._flush_steps:
             self.flush()
@@ -56,6 +55,11 @@ class FileJournal:
     def close(self) -> None:
         """Flush and close; a second call does nothing."""
         self._file.close()
+
+    def _write(self, text: str) -> None:
+        data = text.encode()
+        self._file.write(data)
+        self.size_bytes += len(data)
 
 
 class MemoryJournal:

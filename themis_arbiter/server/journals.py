@@ -20,7 +20,6 @@ from themis_arbiter.server.config import JournalConfig
 
 PREFIX: Final = "arbiter-"
 SUFFIX: Final = ".journal"
-SIZE_CHECK_STEPS: Final = 256  # steps between two looks at the file's size
 
 _log = logging.getLogger(__name__)
 
@@ -41,9 +40,9 @@ class NoJournal:
 class RotatingJournal:
     """A journal that goes on in a new part when its file has reached `bytes_max`, and ends when the disk takes no more.
 
-    With each new part the oldest journals of the folder go, so that `files_max` files remain: those of earlier runs first,
-    then this one's own first parts, without which it can be read but not replayed. Leases are kept elsewhere, so an arbiter
-    goes on without its journal. One thread at a time.
+    A part is past `bytes_max` by no more than its last step. With each new part the oldest journals of the folder go, so that
+    `files_max` files remain: those of earlier runs first, then this one's own first parts, without which it can be read but
+    not replayed. Leases are kept elsewhere, so an arbiter goes on without its journal. One thread at a time.
     """
 
     def __init__(self, path: Path, settings: Settings, *, bytes_max: int, files_max: int) -> None:
@@ -59,20 +58,19 @@ class RotatingJournal:
         if self.is_over:
             return
         try:
+            if self._journal.size_bytes >= self._bytes_max and not self._begin_part():
+                return
             self._journal.record(event, effects)
             self._steps += 1
             self._last_ms = event.at_ms
-            if self._steps % SIZE_CHECK_STEPS == 0:
-                self._journal.flush()
-                if self._journal.path.stat().st_size >= self._bytes_max:
-                    self._begin_part()
         except OSError as error:
             self._end("the journal cannot be written any more and ends here", error)
 
-    def _begin_part(self) -> None:
+    def _begin_part(self) -> bool:
+        """Whether there is a new one."""
         if self._parts == PARTS_MAX:
             self._end(f"the journal has {PARTS_MAX} parts and ends here")
-            return
+            return False
         self._journal.close()
         self._parts += 1
         path = part_path(self._first, self._parts)
@@ -80,6 +78,7 @@ class RotatingJournal:
         self._journal = FileJournal(path, self._settings, head=head)
         remove_old(path.parent, keep=self._files_max, but=path)
         log_event(_log, logging.INFO, "the journal goes on in a new part", path=path)
+        return True
 
     def flush(self) -> None:
         """Let what was recorded reach the operating system."""
