@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -20,6 +21,8 @@ from themis_arbiter.server.config import JournalConfig
 
 PREFIX: Final = "arbiter-"
 SUFFIX: Final = ".journal"
+# A journal's name as `open_journal` and `part_path` give it: TIME-PID, and the part. A copy that somebody kept has another.
+_OURS: Final = re.compile(rf"{PREFIX}[0-9]{{8}}T[0-9]{{6}}\.[0-9]{{3}}-[0-9]+(\.part[0-9]{{4}})?{re.escape(SUFFIX)}")
 
 _log = logging.getLogger(__name__)
 
@@ -124,7 +127,7 @@ def open_journal(config: JournalConfig | None, settings: Settings, now_ms: Milli
 
 def remove_old(folder: Path, *, keep: int, but: Path | None = None) -> None:
     """Remove all but the newest `keep` journals of `folder`, `but` among them; other files are none of our business."""
-    journals = sorted(p for p in folder.glob(f"{PREFIX}*{SUFFIX}") if p.is_file() and p != but)
+    journals = sorted(p for p in folder.iterdir() if _OURS.fullmatch(p.name) and p.is_file() and p != but)
     kept = keep - (but is not None)
     for path in journals[: max(0, len(journals) - kept)]:
         path.unlink(missing_ok=True)

@@ -11,7 +11,8 @@ from themis_arbiter.core.settings import Settings
 from themis_arbiter.engine.journal_format import JournalFormatError
 from themis_arbiter.engine.journal_set import part_path
 from themis_arbiter.engine.replay import ReplayResult, read_settings, replay
-from themis_arbiter.server.journals import RotatingJournal, remove_old
+from themis_arbiter.server.config import JournalConfig
+from themis_arbiter.server.journals import RotatingJournal, open_journal, remove_old
 
 BYTES_MAX: Final = 8_192
 STEPS_MAX: Final = 10_000
@@ -96,3 +97,25 @@ def test_sizes_are_of_bytes_and_steps_of_any_size(tmp_path: Path) -> None:
     journal.close()
     counts = [path.read_bytes().count(b"\n") for path in sorted(tmp_path.iterdir())]
     assert counts == [3, 3, 3]  # a first line and a step each
+
+
+def test_files_of_other_names_take_no_place_and_stay(tmp_path: Path) -> None:
+    others = (
+        "arbiter-backup.journal",
+        "arbiter-20260101T000000.000-1-copy.journal",
+        "arbiter-20260101T000000.000-1.part2.journal",
+        "arbiter-20260101T000000.000.journal",
+        "arbiter-20260101T000000.000-1.journal.bak",
+        "old-arbiter-20260101T000000.000-1.journal",
+    )
+    for name in others:
+        (tmp_path / name).touch()
+    (tmp_path / "arbiter-20260101T000000.000-2.journal").mkdir()
+    config = JournalConfig(folder=tmp_path, bytes_max=BYTES_MAX, files_max=2)
+    for now_ms in (0, 1_800_000_000_001, 4_000_000_000_000):
+        open_journal(config, Settings(), now_ms).close()
+        remove_old(tmp_path, keep=2)
+    ours = sorted({path.name for path in tmp_path.iterdir() if path.is_file()} - {*others})
+    assert [name[:27] for name in ours] == ["arbiter-20270115T080000.001", "arbiter-20961002T070640.000"]
+    remove_old(tmp_path, keep=0)
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {*others}
