@@ -9,7 +9,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -34,6 +34,40 @@ CREATE TABLE leases (lease_id TEXT PRIMARY KEY, lease TEXT NOT NULL) WITHOUT ROW
 CREATE TABLE accounts (job_id TEXT PRIMARY KEY, account TEXT NOT NULL) WITHOUT ROWID;
 INSERT INTO term VALUES (0, '', 0, 0, '')
 """
+
+
+def holds_store(path: Path) -> bool:
+    """Whether the file `path` holds a store: False where it is missing or empty. It is not made, written or given another mode.
+
+    Errors: StoreError where it is another program's, or cannot be read.
+    """
+    if not path.is_file():
+        return False
+    try:
+        with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS)) as db:
+            return _is_ours(db, path)
+    except sqlite3.Error as err:
+        raise _store_error(path, err) from err
+
+
+def _is_ours(db: sqlite3.Connection, path: Path) -> bool:
+    """False where there is nothing in it. Errors: StoreError where it is another program's."""
+    (application_id,) = db.execute("PRAGMA application_id").fetchone()
+    if application_id == APPLICATION_ID:
+        return True
+    if not _is_empty(db):
+        raise StoreError(f"{path}: a database, but not a lease store of this program; name another file")
+    return False
+
+
+def _is_empty(db: sqlite3.Connection) -> bool:
+    (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    return int(tables) == 0
+
+
+def _store_error(path: Path, err: sqlite3.Error) -> StoreError:
+    kind: Any = getattr(err, "sqlite_errorname", type(err).__name__)
+    return StoreError(f"{path}: {kind}: {err}")
 
 
 class SqliteStore:
@@ -153,12 +187,12 @@ class SqliteStore:
             self._db.close()
 
     def _prepare(self) -> None:
-        self._check_ours()
+        _is_ours(self._db, self._path)  # before anything is written
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("BEGIN IMMEDIATE")
         try:
-            if self._is_empty():  # asked again inside the transaction: two processes may start at once
+            if _is_empty(self._db):  # asked again inside the transaction: two processes may start at once
                 for statement in _SCHEMA.split(";"):
                     self._db.execute(statement)
                 self._db.execute("INSERT INTO schema_version VALUES (?)", (SCHEMA_VERSION,))
@@ -186,16 +220,6 @@ class SqliteStore:
             self._db.execute("INSERT INTO accounts VALUES (?, ?)", (job_id, dumps(meter)))
         self._db.execute("DROP TABLE meters")
         self._db.execute("UPDATE schema_version SET version = ?", (SCHEMA_VERSION,))
-
-    def _check_ours(self) -> None:
-        """Before anything is written: an empty file, or one that this program made."""
-        (application_id,) = self._db.execute("PRAGMA application_id").fetchone()
-        if application_id != APPLICATION_ID and not self._is_empty():
-            raise StoreError(f"{self._path}: a database, but not a lease store of this program; name another file")
-
-    def _is_empty(self) -> bool:
-        (tables,) = self._db.execute("SELECT count(*) FROM sqlite_master").fetchone()
-        return int(tables) == 0
 
     def _parse_lease(self, lease_id: str, text: str) -> Lease:
         try:
@@ -235,7 +259,6 @@ class SqliteStore:
         try:
             yield
         except sqlite3.Error as err:
-            kind: Any = getattr(err, "sqlite_errorname", type(err).__name__)
-            raise StoreError(f"{self._path}: {kind}: {err}") from err
+            raise _store_error(self._path, err) from err
         finally:
             self._busy.release()

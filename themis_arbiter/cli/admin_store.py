@@ -17,7 +17,15 @@ from themis_arbiter.obs.logs import AUDIT, configure_logging, log_event
 from themis_arbiter.ports import EPOCH_SET_MAX, StoreError
 from themis_arbiter.server.config import ServerConfig
 from themis_arbiter.server.documents import dumps
-from themis_arbiter.server.moving import JUMP_MAX, export_state, import_state, raise_epoch, reset_cluster
+from themis_arbiter.server.moving import (
+    JUMP_MAX,
+    NoStoreError,
+    export_state,
+    import_state,
+    look_for_file,
+    raise_epoch,
+    reset_cluster,
+)
 from themis_arbiter.server.values import Origin, StoreAddress, ValueProblem, store
 
 LEVEL: Final = (
@@ -82,7 +90,7 @@ def reset_cluster_command(config_file: Path | None, store_text: str | None, is_s
     For a cluster whose yarn.resourcemanager.cluster-id has changed, or one that takes over another's path: leases there that
     its ResourceManager does not know end after `recovery_grace`.
     """
-    address, config = _store_address("reset-cluster", config_file, store_text)
+    address, config = _store_address("reset-cluster", config_file, store_text, must_exist=False)
     if address.kind != "zookeeper":
         raise WrongUse(
             f"{visible(str(address))}: only stores in ZooKeeper are a cluster's; on any other nothing has to be done"
@@ -168,8 +176,13 @@ def _store_address(
             raise WrongUse(f"--store: {problem}") from None
     if address.kind == "memory":
         raise WrongUse("a store in memory does not outlive its arbiter; name one with sqlite:PATH or zookeeper:HOSTS/PATH")
-    if must_exist and address.path is not None and not address.path.is_file():
-        raise WrongUse(f"{visible(str(address.path))}: there is no store; name the file that the arbiter keeps its leases in")
+    if must_exist and address.path is not None:
+        try:
+            look_for_file(address.path)
+        except NoStoreError as problem:
+            raise WrongUse(legible(str(problem))) from None
+        except StoreError as problem:
+            raise NotSo(legible(str(problem))) from None
     return address, config
 
 

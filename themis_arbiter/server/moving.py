@@ -1,12 +1,13 @@
 """Stores at rest: taking what one holds into a file, and a file into an empty one. For admins; no arbiter does this."""
 
+import os
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from themis_arbiter.adapters.sqlite_store import SqliteStore
+from themis_arbiter.adapters.sqlite_store import SqliteStore, holds_store
 from themis_arbiter.adapters.state_file import StateFileError, as_batch, read_state, write_state
 from themis_arbiter.adapters.zookeeper.elector import candidates
 from themis_arbiter.adapters.zookeeper.premises import forget_cluster
@@ -29,6 +30,10 @@ PROBLEM_LENGTH_MAX: Final = 300
 JUMP_MAX: Final = 1_000_000  # by which an epoch is raised without a second word: more is a slip of the hand
 
 
+class NoStoreError(StoreError):
+    """The file that was named for a store is missing or empty. Nothing was made of it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
     """What went over. `is_in_use`: an arbiter runs on the store that it came from, and goes on."""
@@ -37,6 +42,12 @@ class Moved:
     accounts: int
     epoch: Epoch  # of the store that it came from, or of the one where it is now
     is_in_use: bool = False
+
+
+def look_for_file(path: Path) -> None:
+    """Errors: NoStoreError where `path` is none, and opening it would make one; StoreError where it is another program's."""
+    if not holds_store(path):
+        raise NoStoreError(f"{path}: there is no store; name the file that the arbiter keeps its leases in")
 
 
 def export_state(address: StoreAddress, zookeeper: ZooKeeperConfig, path: Path, *, now_ms: Millis) -> Moved:
@@ -56,6 +67,8 @@ def raise_epoch(
     if address.path is None:
         with _connected(place_of(address, zookeeper)) as session:
             _look_for_epoch(session)  # the store would be made where there is none
+    else:
+        look_for_file(address.path)
     with closing(SqliteStore(address.path) if address.path else ZooKeeperStore(place_of(address, zookeeper))) as store:
         before = store.epoch()
         if to is not None and to - before > JUMP_MAX and not is_far_meant:
@@ -111,8 +124,9 @@ def _try_term(state: StoredState, path: Path) -> None:
 
 
 def _fill_file(path: Path, state: StoredState, address: StoreAddress) -> Moved:
-    """Likewise, and a file that was made for it goes where nothing came of that."""
-    is_new, is_ours = not path.exists(), False
+    """Likewise, and a file is as it was, missing or empty, where nothing came of that."""
+    is_new, is_ours = not holds_store(path), False
+    was_there = path.exists()
     try:
         with closing(SqliteStore(path)) as file:
             try:
@@ -122,8 +136,12 @@ def _fill_file(path: Path, state: StoredState, address: StoreAddress) -> Moved:
                 raise
     except StoreError:
         if is_ours:
-            for name in (path, Path(f"{path}-wal"), Path(f"{path}-shm")):
+            for name in (Path(f"{path}-wal"), Path(f"{path}-shm")):
                 name.unlink(missing_ok=True)
+            if was_there:
+                os.truncate(path, 0)
+            else:
+                path.unlink(missing_ok=True)
         raise
 
 
@@ -138,6 +156,7 @@ def _fill(store: SqliteStore | ZooKeeperStore, state: StoredState, address: Stor
 
 
 def _of_file(path: Path) -> tuple[StoredState, bool]:
+    look_for_file(path)
     with closing(SqliteStore(path)) as store:
         return store.load(), store.is_in_use()
 

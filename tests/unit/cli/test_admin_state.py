@@ -3,9 +3,11 @@
 import gzip
 import json
 import os
+import sqlite3
 import subprocess
 import sys
 import zlib
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +22,9 @@ from themis_arbiter.cli.main import run
 from themis_arbiter.core.events import Batch, JobReport, Meter
 from themis_arbiter.core.lease import Lease, LeaseState
 from themis_arbiter.ports import StoredState, StoreError
+from themis_arbiter.server.config import ZooKeeperConfig
+from themis_arbiter.server.moving import NoStoreError, export_state, raise_epoch
+from themis_arbiter.server.values import StoreAddress
 
 SETTINGS = {"THEMIS_GRPC_ADDRESS": "127.0.0.1:0", "THEMIS_HTTP_ADDRESS": "127.0.0.1:0"}
 
@@ -229,6 +234,82 @@ def test_any_name_comes_back_from_a_file(tmp_path: Path) -> None:
     odd = replace(state, leases=(replace(state.leases[0], app_id="java\ud800", lease_id="nul\0"),), admin="\U0001f642")
     write_state(tmp_path / "backup", odd, origin="\ud800", made_ms=0)
     assert read_state(tmp_path / "backup") == odd
+
+
+def an_empty_database(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("PRAGMA user_version = 1")
+
+
+def foreign_database(path: Path) -> None:
+    with closing(sqlite3.connect(path)) as db:
+        db.execute("CREATE TABLE recipes (name TEXT)")
+
+
+@pytest.mark.parametrize("verb", ["export-state", "reset-epoch"])
+@pytest.mark.parametrize(
+    ("make", "status", "says"),
+    [
+        (Path.touch, 2, "there is no store; name the file that the arbiter keeps its leases in"),
+        (an_empty_database, 2, "there is no store; name the file that the arbiter keeps its leases in"),
+        (Path.mkdir, 2, "there is no store; name the file that the arbiter keeps its leases in"),
+        (foreign_database, 1, "a database, but not a lease store of this program"),
+        (lambda path: path.write_text("some words\n" * 99), 1, "SQLITE_NOTADB"),
+    ],
+    ids=["empty file", "empty database", "folder", "another program's", "text"],
+)
+def test_a_store_that_is_none_is_not_made_one(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, verb: str, make: Callable[[Path], None], status: int, says: str
+) -> None:
+    path = tmp_path / "not a store?.db"
+    make(path)
+    if not path.is_dir():
+        path.chmod(0o644)
+    before = (path.stat().st_mode, path.read_bytes() if path.is_file() else b"")
+    arguments = [str(tmp_path / "backup")] if verb == "export-state" else ["--yes"]
+    found, out, err = admin(capfd, verb, *arguments, "--store", f"sqlite:{path}")
+    assert (found, out, err.count("\n"), says in err) == (status, "", 1, True), err
+    assert (path.stat().st_mode, path.read_bytes() if path.is_file() else b"") == before
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_those_who_move_stores_without_the_verbs_make_none_either(tmp_path: Path) -> None:
+    path = tmp_path / "empty.db"
+    path.touch()
+    address, config = StoreAddress("sqlite", path), ZooKeeperConfig(session_ms=10_000)
+    with pytest.raises(NoStoreError):
+        export_state(address, config, tmp_path / "backup", now_ms=0)
+    with pytest.raises(NoStoreError):
+        raise_epoch(address, config, None)
+    assert (list(tmp_path.iterdir()), path.stat().st_size) == ([path], 0)
+
+
+def test_an_empty_file_may_be_filled_and_is_empty_where_that_fails(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "new.db"
+    path.touch()
+    write_state(tmp_path / "backup", a_state(), origin="a test", made_ms=0)
+    arguments = ("import-state", str(tmp_path / "backup"), "--yes", "--store", f"sqlite:{path}")
+    with monkeypatch.context() as patched:
+
+        def fails(_store: SqliteStore, _batch: Batch) -> None:
+            raise StoreError("the disk is full")
+
+        patched.setattr(SqliteStore, "commit", fails)
+        status, _, err = admin(capfd, *arguments)
+    assert (status, "the disk is full" in err, path.read_bytes()) == (1, True, b"")
+    assert sorted(other.name for other in tmp_path.iterdir()) == ["backup", "new.db"]
+    assert admin(capfd, *arguments)[0] == 0
+    assert len(loaded(path).leases) == 4
+    # Another program's is left alone, its mode too.
+    other = tmp_path / "recipes.db"
+    foreign_database(other)
+    other.chmod(0o644)
+    before = other.read_bytes()
+    status, _, err = admin(capfd, *arguments[:-1], f"sqlite:{other}")
+    assert (status, "not a lease store of this program" in err) == (1, True)
+    assert (other.read_bytes(), other.stat().st_mode & 0o777) == (before, 0o644)
 
 
 def test_wrong_use_is_told(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
