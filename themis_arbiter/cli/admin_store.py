@@ -1,6 +1,7 @@
 """The `themis admin` verbs on a lease store itself: raise its epoch, take what it holds into a file, fill an empty one."""
 
 import logging
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -74,11 +75,10 @@ def reset_epoch(
     try:
         before, after = raise_epoch(address, config.zookeeper, to_epoch, is_far_meant=is_far_meant)
     except StoreError as error:
-        _audit_line("reset-epoch", path, is_done=False, text=str(error))
         raise NotSo(legible(str(error))) from error
     text = f"the epoch of {path} is {after} instead of {before}; the next arbiter on it takes {after + 1}"
-    _audit_line("reset-epoch", path, is_done=True, text=text)
     _tell(text, {"store": path, "epoch_before": before, "epoch": after}, as_json=as_json)
+    _audit_line("reset-epoch", path, text)
 
 
 @click.command("reset-cluster", short_help="Let a path in ZooKeeper be another YARN cluster's.")
@@ -100,11 +100,10 @@ def reset_cluster_command(config_file: Path | None, store_text: str | None, is_s
     try:
         before = reset_cluster(address, config.zookeeper)
     except StoreError as error:
-        _audit_line("reset-cluster", str(address), is_done=False, text=str(error))
         raise NotSo(legible(str(error))) from error
     text = f"{address} served {before or 'no cluster that has an id'}; it is whose bridge comes next"
-    _audit_line("reset-cluster", str(address), is_done=True, text=text)
     _tell(text, {"store": str(address), "cluster_before": before or None}, as_json=as_json)
+    _audit_line("reset-cluster", str(address), text)
 
 
 @click.command("export-state", short_help="Take what a store holds into a file.")
@@ -146,12 +145,11 @@ def import_command(file: Path, config_file: Path | None, store_text: str | None,
     except StateFileError as error:
         raise WrongUse(legible(str(error))) from error
     except StoreError as error:
-        _audit_line("import-state", str(address), is_done=False, text=str(error))
         raise NotSo(legible(str(error))) from error
     text = f"{moved.leases} leases and {moved.accounts} accounts are in {address}; its epoch is {moved.epoch}"
-    _audit_line("import-state", str(address), is_done=True, text=text)
     fields = {"store": str(address), "file": str(file), "leases": moved.leases, "accounts": moved.accounts}
     _tell(text, {**fields, "epoch": moved.epoch}, as_json=as_json)
+    _audit_line("import-state", str(address), text)
 
 
 VERBS: Final[tuple[click.Command, ...]] = (reset_epoch, reset_cluster_command, export_command, import_command)
@@ -186,6 +184,8 @@ def _store_address(
     return address, config
 
 
-def _audit_line(verb: str, path: str, *, is_done: bool, text: str) -> None:
-    fields = {"actor": actor(), "verb": verb, "target": path, "is_done": is_done, "text": text}
-    log_event(logging.getLogger(AUDIT), logging.INFO, "admin request", **fields)
+def _audit_line(verb: str, path: str, text: str) -> None:
+    """What was done, for the log that stderr goes into; on a terminal the answer has said it, and nobody keeps the line."""
+    if not sys.stderr.isatty():
+        fields = {"actor": actor(), "verb": verb, "target": path, "is_done": True, "text": text}
+        log_event(logging.getLogger(AUDIT), logging.INFO, "admin request", **fields)

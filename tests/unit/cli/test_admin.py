@@ -261,7 +261,7 @@ def test_epoch_is_raised_and_never_lowered(capfd: pytest.CaptureFixture[str], st
         status, out, err = reset(capfd, "--store", f"sqlite:{store}", "--to", to)
         assert (status, out, epoch_of(store)) == (1, "", 40)
         assert "never lowered" in err
-        assert "is_done=False" in err
+        assert err.count("\n") == 1  # nothing was done, so there is nothing for the audit
     assert reset(capfd, "--store", f"sqlite:{store}", "--to", str(EPOCH_SET_MAX + 1))[0] == 2
 
 

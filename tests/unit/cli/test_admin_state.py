@@ -11,6 +11,7 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from subprocess import PIPE, STDOUT
 
 import pytest
 
@@ -234,6 +235,24 @@ def test_any_name_comes_back_from_a_file(tmp_path: Path) -> None:
     odd = replace(state, leases=(replace(state.leases[0], app_id="java\ud800", lease_id="nul\0"),), admin="\U0001f642")
     write_state(tmp_path / "backup", odd, origin="\ud800", made_ms=0)
     assert read_state(tmp_path / "backup") == odd
+
+
+def test_the_audits_line_comes_after_the_answer_and_only_where_it_may_be_kept(
+    capfd: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_state(tmp_path / "backup", a_state(), origin="a test", made_ms=0)
+    command = [sys.executable, "-m", "themis_arbiter.cli", "admin", "import-state", str(tmp_path / "backup"), "--yes"]
+    store = f"--store=sqlite:{tmp_path}/1.db"
+    done = subprocess.run([*command, store], check=True, stdout=PIPE, stderr=STDOUT, text=True, timeout=60)
+    answer, audit = done.stdout.splitlines()
+    assert (answer.startswith("4 leases and 2 accounts are in"), "verb=import-state" in audit) == (True, True)
+    # What comes of nothing is one line, as for every verb.
+    failed = subprocess.run([*command, store], check=False, stdout=PIPE, stderr=STDOUT, text=True, timeout=60)
+    assert (failed.returncode, failed.stdout.count("\n"), "is not empty" in failed.stdout) == (1, 1, True)
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    for arguments in (("import-state", str(tmp_path / "backup")), ("reset-epoch",)):
+        status, out, err = admin(capfd, *arguments, "--yes", "--store", f"sqlite:{tmp_path}/2.db")
+        assert (status, out.count("\n"), err) == (0, 1, "")
 
 
 def an_empty_database(path: Path) -> None:
