@@ -125,7 +125,7 @@ def t_independent_ms(state: State, app: App) -> float:
     work, parallelism = state.app_shape(app)
     inside = [a.app_id for a in state.admin.admitted if a.app_id in state.live_jobs and a.app_id != app.app_id]
     counted = counted_weights(state, (*inside, app.app_id))
-    speeds = app_speeds(state.app_jobs(app))
+    speeds = app_speeds(state.app_jobs(app), state.topology)
     types = state.topology.gpus_by_type if speeds else (("", state.topology.gpu_count),)
     rate = share_rate(speeds, types, counted[app.app_id], sum(counted.values()), parallelism)
     return max(float(state.settings.rho_floor_ms), work / max(SHARE_MIN, rate))

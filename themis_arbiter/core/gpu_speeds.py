@@ -85,6 +85,66 @@ def merged(declarations: Iterable[GpuSpeeds]) -> GpuSpeeds:
     return tuple(sorted(found.items()))
 
 
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """What a job can do at best on the GPUs of a cluster, all of them its own, whatever their distance.
+
+    `rate` is work a millisecond; `gpus` the GPUs by which it does that in the fluid share, fastest first, at `speeds`.
+    """
+
+    speeds: GpuSpeeds
+    gpus: float
+    rate: float
+
+    def gpu_time(self, work: float) -> float:
+        """GPU time that `work` takes, in the unit of the work."""
+        return work if self.rate == self.gpus else work * (self.gpus / self.rate)
+
+
+def reach_of(declared: GpuSpeeds, gang: int, most: int, types: Iterable[tuple[str, int]]) -> Reach:
+    """What a job of `gang` to `most` GPUs can do where there are so many GPUs of each type.
+
+    A gang has no use for a GPU that is faster than its slowest, so in a share no type counts for more than that of the best
+    gang-sized set. Where there are too few GPUs for a gang it counts as it declares itself.
+    """
+    if not declared:
+        return Reach((), most, most)
+    rungs, total = [], 0
+    for speed, count in _by_speed(declared, types):
+        total += count
+        rungs.append((speed, total))
+    able = [(speed, total) for speed, total in rungs if total >= gang]
+    if not able:
+        return Reach(declared, most, most * fastest(declared))
+    least, there = able[0]
+    speeds = tuple((name, min(speed, least)) for name, speed in declared)
+    if there >= most or len(rungs) == 1:
+        return Reach(speeds, most, most * least)
+    rate = max(min(most, total) * speed for speed, total in able)
+    return Reach(speeds, gpus_for(speeds, types, rate), rate)
+
+
+def gpus_for(declared: GpuSpeeds, types: Iterable[tuple[str, int]], rate: float) -> float:
+    """The fewest GPUs, in fractions, that do `rate`, each at its own speed; all that are usable where they do less."""
+    gpus = 0.0
+    for speed, count in _by_speed(declared, types):
+        if rate <= count * speed:
+            return gpus + rate / speed
+        gpus += count
+        rate -= count * speed
+    return gpus
+
+
+def _by_speed(declared: GpuSpeeds, types: Iterable[tuple[str, int]]) -> list[tuple[float, int]]:
+    """GPUs at each speed above 0, the highest first."""
+    count: dict[float, int] = {}
+    for name, gpus in types:
+        speed = speed_on(declared, name)
+        if speed > 0.0 and gpus:
+            count[speed] = count.get(speed, 0) + gpus
+    return sorted(count.items(), reverse=True)
+
+
 def as_text(declared: GpuSpeeds) -> str:
     """As `parse_speeds` reads it."""
     return ";".join(f"{name}={speed:g}" for name, speed in declared)

@@ -182,5 +182,5 @@ def as_fluid(state: State, app: App, arrival_ms: Millis, work: GpuMillis, parall
         parallelism=parallelism,
         weight=app.weight,
         owners=owners_of(state.settings, app),
-        speeds=app_speeds(state.app_jobs(app)),
+        speeds=app_speeds(state.app_jobs(app), state.topology),
     )

@@ -317,8 +317,8 @@ class State:
         jobs = self.app_jobs(app)
         works = [self.work_of(job) for job in jobs]
         self.told_work.update(zip(app.job_ids, works, strict=True))
-        work, parallelism = app_shape(app, jobs, works)
-        demand, speeds = app_demand(jobs), app_speeds(jobs)
+        work, parallelism = app_shape(app, jobs, works, self.topology)
+        demand, speeds = app_demand(jobs), app_speeds(jobs, self.topology)
         told = (app.told_work, app.told_parallelism, app.demand, app.told_speeds)
         if (work, parallelism, demand, speeds) == told:
             return app
@@ -410,11 +410,13 @@ class State:
         types = self.topology.gpus_by_type
         if types != before:
             self.fluid.set_gpus(float(self.topology.gpu_count), self.now_ms, types)
+            for app_id in [a.app_id for a in self.apps.values() if a.told_speeds and a.is_flowing]:
+                self.redeclare(app_id)  # how fast gangs can be hangs on how many GPUs of which type there are
 
     def app_shape(self, app: App) -> tuple[GpuMillis, float]:
         """The app's serial work and useful parallelism, as now believed."""
         jobs = self.app_jobs(app)
-        return app_shape(app, jobs, [self.work_of(job) for job in jobs])
+        return app_shape(app, jobs, [self.work_of(job) for job in jobs], self.topology)
 
     def t_independent_ms(self, app: App) -> float:
         """Time the app would take on its ideal fluid share, floored (mechanism.md, section 5)."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final
 
-from themis_arbiter.core.gpu_speeds import Speeds, speed_on
+from themis_arbiter.core.gpu_speeds import Reach, Speeds, reach_of, speed_on
 from themis_arbiter.core.types import CoreError, GpuId, GpuSpeeds, Locality, NodeName, RackName, gpu_id
 
 DECLARATIONS_KEPT_MAX: Final = 4_096  # of speeds by type, whose meaning in this cluster is remembered
@@ -134,6 +134,19 @@ class Topology:
         for m in self.machines:
             found[self.type_of[m.name]] = found.get(self.type_of[m.name], 0) + m.gpus
         return tuple(sorted((name, count) for name, count in found.items() if count))
+
+    @cached_property
+    def _reaches(self) -> dict[tuple[GpuSpeeds, int, int], Reach]:
+        return {}
+
+    def reach(self, declared: GpuSpeeds, gang: int, most: int) -> Reach:
+        """What a job of `gang` to `most` GPUs that declares these can do here at best."""
+        known, asked = self._reaches, (declared, gang, most)
+        if asked not in known:
+            if len(known) >= DECLARATIONS_KEPT_MAX:
+                known.clear()
+            known[asked] = reach_of(declared, gang, most, self.gpus_by_type)
+        return known[asked]
 
     def machine(self, name: NodeName) -> Machine | None:
         """The machine of that name, None where there is none."""

@@ -10,7 +10,8 @@ from dataclasses import replace
 from typing import Final
 
 from themis_arbiter.core.events import JobReport, Meter
-from themis_arbiter.core.gpu_speeds import fastest, merged
+from themis_arbiter.core.gpu_speeds import Reach, gpus_for, merged
+from themis_arbiter.core.topology import Topology
 from themis_arbiter.core.types import AppId, GpuMillis, GpuSpeeds, JobId, Millis
 from themis_arbiter.core.value import changed, made, value
 
@@ -196,21 +197,30 @@ def app_demand(jobs: Iterable[Job]) -> int:
     return sum(max(1, j.report.gang, j.max_gpus) for j in jobs)
 
 
-def app_shape(app: App, jobs: Sequence[Job], works: Sequence[GpuMillis]) -> tuple[GpuMillis, float]:
+def app_shape(app: App, jobs: Sequence[Job], works: Sequence[GpuMillis], topology: Topology) -> tuple[GpuMillis, float]:
     """An app's serial work, and its useful parallelism = work / longest (contracts.md), of its jobs and their works.
 
-    Who declares speeds by GPU type takes w / speed of GPU time for work w, at its fastest.
+    Who declares speeds by GPU type takes the GPU time, and at least the time, that its gang takes at its best in this cluster.
     """
-    times = [w / fastest(j.report.gpu_speeds) if j.report.gpu_speeds else w for j, w in zip(jobs, works, strict=True)]
-    longest = max(
-        j.report.arrival_ms - app.arrival_ms + t / max(1, j.report.gang, j.max_gpus) for j, t in zip(jobs, times, strict=True)
-    )
-    return sum(works), sum(times) / longest
+    reaches = [_reach(j, topology) for j in jobs]
+    times = [r.gpu_time(w) for r, w in zip(reaches, works, strict=True)]
+    longest = max(j.report.arrival_ms - app.arrival_ms + t / r.gpus for j, r, t in zip(jobs, reaches, times, strict=True))
+    parallelism = sum(times) / longest
+    if len(jobs) > 1 and any(j.report.gpu_speeds for j in jobs):  # each type counts for the fastest, so it might end too soon
+        most = gpus_for(app_speeds(jobs, topology), topology.gpus_by_type, sum(works) / longest)
+        parallelism = min(parallelism, most) or parallelism
+    return sum(works), parallelism
 
 
-def app_speeds(jobs: Iterable[Job]) -> GpuSpeeds:
-    """What an app can use by GPU type: of each what that job of its can which is fastest there.
+def _reach(job: Job, topology: Topology) -> Reach:
+    gang = max(1, job.report.gang)
+    return topology.reach(job.report.gpu_speeds, gang, max(gang, job.max_gpus))
+
+
+def app_speeds(jobs: Iterable[Job], topology: Topology) -> GpuSpeeds:
+    """What an app can use by GPU type: of each what that job of its can which is fastest there, gangs as a whole.
 
     Jobs that ended while nobody looked do not count: what they had declared is not known any more.
     """
-    return merged(j.report.gpu_speeds for j in jobs if not (j.report.is_finished and j.report.final_status == GONE_STATUS))
+    known = (j for j in jobs if not (j.report.is_finished and j.report.final_status == GONE_STATUS))
+    return merged(_reach(j, topology).speeds for j in known)

@@ -57,7 +57,7 @@ def app_figures(
     by_app: dict[AppId, list[SimulatedJob]] = {}
     for job in jobs:
         by_app.setdefault(job.spec.app_id, []).append(job)
-    fair = {a: fair_app(a, tuple(j.spec for j in by_app[a]), weights[a]) for a in sorted(by_app)}
+    fair = {a: fair_app(a, tuple(j.spec for j in by_app[a]), weights[a], types) for a in sorted(by_app)}
     ends = {a: max(finish_s(j) for j in by_app[a]) for a in fair}
     ideal = fair_finishes(fair.values(), gpus, types)
     present = _Presence([(fair[a].arrival_s, ends[a]) for a in fair])
@@ -152,7 +152,7 @@ def summary(
     by_app: dict[AppId, list[SimulatedJob]] = {a.app_id: [] for a in apps}
     for job in jobs:
         by_app[job.spec.app_id].append(job)
-    shapes = [fair_app(a, tuple(j.spec for j in by_app[a]), weights[a]) for a in by_app]
+    shapes = [fair_app(a, tuple(j.spec for j in by_app[a]), weights[a], physics.topology.gpus_by_type) for a in by_app]
     return {
         "n_apps": len(apps),
         "n_jobs": len(jobs),

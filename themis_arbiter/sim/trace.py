@@ -7,13 +7,15 @@ whole milliseconds, rounded up, so that nothing runs before its arrival.
 import csv
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
+from math import inf
 from pathlib import Path
 from typing import Any, Final
 from unicodedata import category
 
-from themis_arbiter.core.gpu_speeds import fastest, merged, parse_speeds
+from themis_arbiter.core.fluid_types import Types
+from themis_arbiter.core.gpu_speeds import gpus_for, merged, parse_speeds, reach_of
 from themis_arbiter.core.types import AppId, GpuSpeeds, LossCurve, OnLeaseEnd
 from themis_arbiter.sim.plain_numbers import finite
 
@@ -74,11 +76,6 @@ class TraceJob:
     def work_gpu_s(self) -> float:
         """Serial work, on a GPU of speed 1."""
         return self.gang * self.duration_s
-
-    @property
-    def gpu_s(self) -> float:
-        """GPU time that it takes on the type on which it is fastest."""
-        return self.work_gpu_s / fastest(self.gpu_speeds) if self.gpu_speeds else self.work_gpu_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -319,26 +316,34 @@ class FairApp:
     longest_s: float
     max_demand: int
     weight: float
-    jobs: tuple[TraceJob, ...] = field(repr=False, default=())
     speeds: GpuSpeeds = ()
+    gpu_s: float | None = None  # GPU time of its work where speeds by GPU type are declared
+    gpus_max: float = inf  # by which its jobs together are no faster than the longest of them allows
 
     @property
     def parallelism(self) -> float:
         """The most GPUs that it can use at once, over its whole life."""
-        return (sum(j.gpu_s for j in self.jobs) if self.speeds else self.work_gpu_s) / self.longest_s
+        return min((self.work_gpu_s if self.gpu_s is None else self.gpu_s) / self.longest_s, self.gpus_max)
 
 
-def fair_app(app_id: AppId, jobs: tuple[TraceJob, ...], weight: float | None = None) -> FairApp:
-    """An app of a trace; `weight` wins over that of its first row."""
+def fair_app(app_id: AppId, jobs: tuple[TraceJob, ...], weight: float | None = None, types: Types = ()) -> FairApp:
+    """An app of a trace, on a cluster with GPUs of these types; `weight` wins over that of its first row."""
     arrival = min(j.arrival_s for j in jobs)
     first = min(jobs, key=lambda j: (j.arrival_s, j.key))
+    reaches = [reach_of(j.gpu_speeds, j.gang, j.max_gpus, types) for j in jobs]
+    times = [r.gpu_time(j.work_gpu_s) for j, r in zip(jobs, reaches, strict=True)]
+    work = sum(j.work_gpu_s for j in jobs)
+    longest = max(t / r.gpus + j.arrival_s - arrival for j, r, t in zip(jobs, reaches, times, strict=True))
+    speeds = merged(r.speeds for r in reaches)
+    most = gpus_for(speeds, types, work / longest) if speeds and len(jobs) > 1 else 0.0
     return FairApp(
         app_id=app_id,
         arrival_s=arrival,
-        work_gpu_s=sum(j.work_gpu_s for j in jobs),
-        longest_s=max(j.gpu_s / j.max_gpus + j.arrival_s - arrival for j in jobs),
+        work_gpu_s=work,
+        longest_s=longest,
         max_demand=sum(j.max_gpus for j in jobs),
         weight=first.weight if weight is None else weight,
-        jobs=jobs,
-        speeds=merged(j.gpu_speeds for j in jobs),
+        speeds=speeds,
+        gpu_s=sum(times) if speeds else None,
+        gpus_max=most or inf,
     )

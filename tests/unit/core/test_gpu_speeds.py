@@ -2,7 +2,17 @@
 
 import pytest
 
-from themis_arbiter.core.gpu_speeds import TYPES_MAX, as_text, checked_speeds, merged, parse_speeds, speed_on
+from themis_arbiter.core.gpu_speeds import (
+    TYPES_MAX,
+    Reach,
+    as_text,
+    checked_speeds,
+    gpus_for,
+    merged,
+    parse_speeds,
+    reach_of,
+    speed_on,
+)
 from themis_arbiter.core.topology import Machine, Topology
 
 BOTH = (("k80", 0.25), ("v100", 1.0))
@@ -87,3 +97,32 @@ def test_an_app_can_use_of_each_type_what_its_fastest_job_there_can() -> None:
     assert of_two == (("k80", 0.5), ("v100", 1.0))
     mixed = merged([(("k80", 2.0),), ()])
     assert [speed_on(mixed, name) for name in ("k80", "t4", "V100")] == [2.0, 1.0, 1.0]
+
+
+TYPES = (("", 4), ("k80", 8), ("v100", 8))
+
+
+@pytest.mark.parametrize(
+    ("gang", "most", "slow", "expected"),
+    [
+        (4, 4, 0.25, Reach(BOTH, 4, 4.0)),  # on V100s alone
+        (16, 16, 0.25, Reach((("k80", 0.25), ("v100", 0.25)), 16, 4.0)),  # at the speed of its slowest
+        (2, 16, 0.25, Reach(BOTH, 8, 8.0)),  # 8 x 1 > 16 x .25
+        (2, 16, 0.75, Reach((("k80", 0.75), ("v100", 1.0)), 8 + 4 / 0.75, 12.0)),  # 16 x .75, as much as 13.3 fastest first
+        (12, 16, 0.75, Reach((("k80", 0.75), ("v100", 0.75)), 16, 12.0)),
+        (17, 17, 0.25, Reach(BOTH, 17, 17.0)),  # never: as it says
+    ],
+)
+def test_a_gang_reaches_what_the_best_set_of_its_size_does(gang: int, most: int, slow: float, expected: Reach) -> None:
+    reach = reach_of((("k80", slow), ("v100", 1.0)), gang, most, TYPES)
+    assert (reach.speeds, reach.rate) == (expected.speeds, expected.rate)
+    assert reach.gpus == pytest.approx(expected.gpus)
+    assert reach.gpu_time(reach.rate) == pytest.approx(reach.gpus)
+
+
+def test_who_declares_nothing_reaches_as_many_as_it_can_use_whatever_there_is() -> None:
+    assert reach_of((), 2, 99, TYPES) == Reach((), 99, 99)
+
+
+def test_the_fewest_gpus_for_a_rate() -> None:
+    assert [gpus_for(BOTH, TYPES, rate) for rate in (3.0, 8.0, 9.0, 10.0, 99.0)] == [3, 8, 12, 16, 16]

@@ -127,3 +127,19 @@ def test_a_record_says_types_once_and_room_only_of_memory_and_cpu() -> None:
     assert record["room"] == {}
     assert record["gpu_types"] == {"n0": "V100", "n1": "k80"}
     assert record["gpu_speeds"] == {"fast": "v100=1"}
+
+
+def test_a_gang_of_two_types_is_due_what_it_can_do_with_them_also_when_there_are_others() -> None:
+    gang = replace(typed("both", 8, BOTH, gang=8), work=8 * 3_600_000.0)
+    bench = up(gang)
+    state = bench.arbiter.state
+    assert state.t_independent_ms(state.apps["both"]) == 4 * 3_600_000  # 8 at .25
+    bench.at(1_000, RmReported(at_ms=1_000, start_id="s1", nodes=(replace(V100, node="n2"),)))
+    assert state.t_independent_ms(state.apps["both"]) == 3_600_750  # a second of that at .25
+
+
+def test_an_app_is_due_no_less_time_than_its_longest_job_takes_at_best() -> None:
+    gang = replace(typed("both", 8, BOTH, gang=8), app_id="two", work=8 * 3_600_000.0)
+    bench = up(gang, replace(typed("small", 1, FAST), app_id="two", work=1_000.0))
+    state = bench.arbiter.state
+    assert state.t_independent_ms(state.apps["two"]) >= 4 * 3_600_000 * (1 - 1e-9)

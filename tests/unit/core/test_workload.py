@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 import pytest
 
 from themis_arbiter.core.events import JobReport
+from themis_arbiter.core.topology import Topology
 from themis_arbiter.core.workload import App, Job, app_shape, guessed_work
 
 REPORT = JobReport(app_id="a", job_id="j", arrival_ms=1_000, gang=2, work=1_000.0)
@@ -66,6 +67,6 @@ def test_what_a_start_costs_is_taken_off_both() -> None:
 def test_an_apps_longest_job_limits_its_parallelism() -> None:
     app = App(app_id="a", arrival_ms=1_000, user="", queue="", weight=1.0, job_ids=("j", "k"))
     late = Job(report=replace(REPORT, job_id="k", arrival_ms=1_500, work=400.0), max_gpus=2)
-    work, parallelism = app_shape(app, (job(0), late), (1_000.0, 400.0))
+    work, parallelism = app_shape(app, (job(0), late), (1_000.0, 400.0), Topology())
     assert work == 1_400.0
     assert parallelism == pytest.approx(1_400.0 / 700.0)  # the late one: 500 ms later, 200 ms long

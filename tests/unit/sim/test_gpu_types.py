@@ -10,7 +10,8 @@ import pytest
 from tests.support.replays import job, simulated
 from themis_arbiter.core.topology import Machine, Topology
 from themis_arbiter.core.types import GpuSpeeds
-from themis_arbiter.sim.figures import app_figures
+from themis_arbiter.sim.figures import app_figures, fair_finishes
+from themis_arbiter.sim.trace import fair_app
 
 CLUSTER = Topology(
     (
@@ -77,3 +78,37 @@ def test_who_waits_for_a_type_becomes_urgent_by_it_and_is_served_by_recall(polic
         "z": [("slow", 0, 480), ("slow", 720, 1_440)],
     }
     assert rho == {"x": pytest.approx(0.9), "y": pytest.approx(1.08), "z": pytest.approx(0.9)}
+
+
+WIDE = Topology(
+    (
+        *(Machine(name=f"v{k}", rack="r", gpus=4, gpu_type="v100") for k in range(2)),
+        *(Machine(name=f"k{k}", rack="r", gpus=4, gpu_type="k80") for k in range(2)),
+        Machine(name="n", rack="r", gpus=4),
+    )
+)
+SLOW: GpuSpeeds = (("k80", 0.25), ("v100", 1.0))
+
+
+@pytest.mark.parametrize("policy", ["guard", "themis"])
+def test_a_gang_of_both_types_is_measured_by_what_it_can_do_and_lets_others_in(policy: str) -> None:
+    # 16 GPUs at .25, the slowest's: 3,600 s at best. Another app of 50 s comes for 8 V100s: it waits for a lease's end or a
+    # recall, as it would for any gang that is not starving.
+    jobs = [job("wide", "1", 0, 16, 900, gpu_speeds=SLOW), job("short", "1", 30, 8, 50, gpu_speeds=(("v100", 1.0),))]
+    done, _ = simulated(jobs, WIDE, policy=policy)
+    figures = {f.app_id: f for f in app_figures(done.jobs, done.weights, 20, 600.0, WIDE.gpus_by_type)}
+    assert figures["wide"].t_independent_s == pytest.approx(3_600, rel=0.01)
+    assert figures["wide"].rho < 1.1
+    assert figures["short"].rho < 1.1
+
+
+def test_two_such_gangs_share_what_one_can_do() -> None:
+    apps = [job(name, "1", 0, 16, 900, gpu_speeds=SLOW) for name in ("a", "b")]
+    fair = [fair_app(j.app_id, (j,), types=WIDE.gpus_by_type) for j in apps]
+    assert fair_finishes(fair, 20, WIDE.gpus_by_type) == {"a": pytest.approx(7_200), "b": pytest.approx(7_200)}
+
+
+def test_no_app_is_due_less_time_than_its_longest_job_takes() -> None:
+    jobs = (job("a", "1", 0, 16, 900, gpu_speeds=SLOW), job("a", "2", 0, 1, 50, gpu_speeds=SLOW))
+    (end,) = fair_finishes([fair_app("a", jobs, types=WIDE.gpus_by_type)], 20, WIDE.gpus_by_type).values()
+    assert end >= 3_600 * (1 - 1e-9)
