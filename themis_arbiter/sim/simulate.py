@@ -5,7 +5,7 @@ loop holds an instant until nothing more follows from it, then moves to the next
 """
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Final, TextIO
@@ -32,6 +32,7 @@ from themis_arbiter.sim.world import START_ID, TraceCluster
 IDLE_MS_MAX: Final = 30 * 24 * 3_600_000  # of a cluster with live jobs on which nothing runs: the policy is stuck
 TURNS_OF_INSTANT_MAX: Final = 10_000
 PROGRESS_EVERY_S: Final = 5.0
+REJECTED_SHOWN_MAX: Final = 5
 
 MISREPORTS: Final = ("work", "slowdown", "parallelism")
 
@@ -111,7 +112,7 @@ def replay(
     fitting = [j for j in inputs.trace.jobs if j.gang <= stock.room(j)]
     rejected = tuple(j for j in inputs.trace.jobs if j.gang > stock.room(j))
     if not fitting:
-        raise TraceError(f"no job of the trace fits the cluster's {inputs.topology.gpu_count} GPUs; name a larger cluster")
+        raise TraceError(f"no job of the trace fits the cluster: {told_rejected(rejected, stock)}; name another cluster")
     jobs, settings, weights = prepare(inputs, fitting)
     physics = Physics(inputs.topology, inputs.slowdowns, settings.restart_cost_ms)
     journal = open_journal(settings)
@@ -130,6 +131,12 @@ def replay(
         round_wall_ms=run.round_wall_ms,
         wall_s=time.perf_counter() - started,
     )
+
+
+def told_rejected(rejected: Sequence[TraceJob], stock: Stock) -> str:
+    """Jobs that the cluster cannot serve, the first of them, each with the reason."""
+    told = [f"{ascii('/'.join(job.key))[:60]} {stock.why_not(job)}" for job in rejected[:REJECTED_SHOWN_MAX]]
+    return "; ".join([*told, *(["..."] if len(rejected) > REJECTED_SHOWN_MAX else [])])
 
 
 def prepare(inputs: Inputs, jobs: list[TraceJob]) -> tuple[tuple[SimulatedJob, ...], Settings, dict[AppId, float]]:

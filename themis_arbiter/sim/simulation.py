@@ -21,7 +21,8 @@ from themis_arbiter.sim.run_folder import JOURNAL, PART, ROUNDS, fresh
 from themis_arbiter.sim.setkeys import default_lease_s, make_settings
 from themis_arbiter.sim.shares import read_shares
 from themis_arbiter.sim.sim_jobs import Physics
-from themis_arbiter.sim.simulate import Inputs, Misreport, Replayed, replay
+from themis_arbiter.sim.simulate import Inputs, Misreport, Replayed, replay, told_rejected
+from themis_arbiter.sim.stock import Stock
 from themis_arbiter.sim.trace import Trace, TraceError, TraceJob, read_trace, unknown_models
 
 BAD_ROWS_TOLD_MAX: Final = 100  # lines on stderr; the count says how many there were
@@ -92,7 +93,7 @@ def load(request: Request, tell: Tell) -> Loaded:
             names = ", ".join(ascii(name)[:60] for name in unknown[:5])
             raise TraceError(f"{request.trace}: models not in {request.models}: {names}; add their rows")
     weights = read_shares(request.shares, trace.apps()) if request.shares is not None else None
-    for line in _notes(request, trace.jobs, cluster.topology):
+    for line in _notes(request, trace.jobs, Stock(cluster.topology, cluster.capacity), cluster.topology.gpu_count):
         tell(line)
     named: dict[str, Path | str | None] = {
         "trace": request.trace,
@@ -104,19 +105,16 @@ def load(request: Request, tell: Tell) -> Loaded:
     return Loaded(trace, cluster.topology, slowdowns, weights, cluster.capacity, files)
 
 
-def _notes(request: Request, jobs: Sequence[TraceJob], topology: Topology) -> Iterator[str]:
+def _notes(request: Request, jobs: Sequence[TraceJob], stock: Stock, gpus: int) -> Iterator[str]:
     """What whoever starts the run should know of it."""
-    gpus = topology.gpu_count
-    large = [job for job in jobs if job.gang > _usable(job, topology)]
-    fitting = [job for job in jobs if job.gang <= _usable(job, topology)]
+    large = [job for job in jobs if job.gang > stock.room(job)]
+    fitting = [job for job in jobs if job.gang <= stock.room(job)]
     if not fitting:
         return  # the run itself is refused
     if large:
-        typed = ", or those of the types that they declare," if any(job.gpu_speeds for job in large) else ""
-        names = ", ".join(ascii("/".join(job.key))[:60] for job in large[:5])
         yield (
-            f"{request.trace}: {len(large)} jobs want more than the cluster's {gpus} GPUs{typed} and are left out "
-            f"(rejected_jobs in summary.json): {names}{', ...' if len(large) > 5 else ''}"
+            f"{request.trace}: {len(large)} jobs want more than the cluster can give them and are left out "
+            f"(rejected_jobs in summary.json): {told_rejected(large, stock)}"
         )
     lease_s = request.lease_s or default_lease_s(request.policy)
     last_s = max(job.arrival_s + job.work_gpu_s / job.max_gpus for job in fitting)
@@ -126,12 +124,6 @@ def _notes(request: Request, jobs: Sequence[TraceJob], topology: Topology) -> It
             f"{request.trace}: lasts {span_s / lease_s:,.0f} leases of {lease_s:g} s or more, which takes long; "
             "a longer --lease or a part of the trace takes less"
         )
-
-
-def _usable(job: TraceJob, topology: Topology) -> int:
-    """GPUs of the cluster that the job may have, by their types."""
-    speeds = topology.speeds(job.gpu_speeds)
-    return topology.gpu_count if speeds is None else speeds.usable
 
 
 def settings_of(request: Request) -> Settings:

@@ -9,14 +9,17 @@ from math import ceil, floor
 from typing import Final
 
 from themis_arbiter.core.events import NodeReport
+from themis_arbiter.core.gpu_speeds import Speeds, as_text
 from themis_arbiter.core.topology import Machine, Topology
-from themis_arbiter.core.types import GpuId, NodeName
+from themis_arbiter.core.types import GpuId, GpuSpeeds, NodeName
 from themis_arbiter.sim.clusterfile import Capacity
 from themis_arbiter.sim.trace import TraceJob
 
 PLENTY: Final = 1 << 40
 PER_CPU: Final = 1_000
 PER_GB: Final = 1_024
+ROOMS_KEPT_MAX: Final = 4_096
+TYPES_SHOWN_MAX: Final = 8  # in a reason
 
 
 class Stock:
@@ -29,6 +32,7 @@ class Stock:
         self._machines: Final = {m.name: m for m in topology.machines}
         self._free = {name: _amounts(capacity.get(name, Capacity())) for name in self._machines}
         self._all = dict(self._free)
+        self._rooms: dict[tuple[tuple[int, int], GpuSpeeds], int] = {}
         self._changed: dict[NodeName, None] = {}
 
     def need(self, job: TraceJob) -> tuple[int, int]:
@@ -41,8 +45,31 @@ class Stock:
         need, speeds = self.need(job), self._topology.speeds(job.gpu_speeds)
         if need == (0, 0) and speeds is None:
             return self._topology.gpu_count
+        if (need, job.gpu_speeds) not in self._rooms:
+            if len(self._rooms) >= ROOMS_KEPT_MAX:
+                self._rooms.clear()
+            self._rooms[need, job.gpu_speeds] = self._room(need, speeds)
+        return self._rooms[need, job.gpu_speeds]
+
+    def _room(self, need: tuple[int, int], speeds: Speeds | None) -> int:
         usable = [m for m in self._machines.values() if speeds is None or speeds.of_machine[m.name] > 0.0]
         return sum(m.gpus if need == (0, 0) else min(m.gpus, *_fits(self._all[m.name], need)) for m in usable)
+
+    def why_not(self, job: TraceJob) -> str:
+        """Why the job's gang could not be had even of the empty cluster; empty: it could."""
+        room, total = self.room(job), self._topology.gpu_count
+        if job.gang <= room:
+            return ""
+        if job.gang > total:
+            return f"needs {job.gang} GPUs, the cluster has {total}"
+        speeds = self._topology.speeds(job.gpu_speeds)
+        usable = total if speeds is None else speeds.usable
+        declares = f"declares {as_text(job.gpu_speeds)} and " if speeds is not None else ""
+        if job.gang > usable:
+            types = [f"{count} {name or 'of no type'}" for name, count in self._topology.gpus_by_type]
+            has = ", ".join([*types[:TYPES_SHOWN_MAX], *(["..."] if len(types) > TYPES_SHOWN_MAX else [])])
+            return f"{declares}needs {job.gang} GPUs, the cluster has {usable} that it may have ({has})"
+        return f"{declares}needs {job.gang} GPUs, the memory and CPUs of the cluster's machines are enough for {room}"
 
     def use(self, gpu: GpuId, job: TraceJob, sign: int) -> None:
         """A container of the job on this GPU begins (+1) or ends (-1)."""

@@ -56,8 +56,8 @@ def test_a_summary_says_how_it_was_made() -> None:
 def test_jobs_that_do_not_fit_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(command("simulate")) == 0
     (line,) = capsys.readouterr().err.splitlines()
-    assert "1 jobs want more than the cluster's 2 GPUs and are left out" in line
-    assert "'b/big'" in line
+    assert "1 jobs want more than the cluster can give them and are left out" in line
+    assert "'b/big' needs 9 GPUs, the cluster has 2" in line
 
 
 @pytest.mark.parametrize(("seconds", "is_told"), [("6200000", True), ("5000000", False)])

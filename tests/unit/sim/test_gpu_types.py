@@ -10,8 +10,10 @@ import pytest
 from tests.support.replays import job, simulated
 from themis_arbiter.core.topology import Machine, Topology
 from themis_arbiter.core.types import GpuSpeeds
+from themis_arbiter.sim.clusterfile import Capacity
 from themis_arbiter.sim.figures import app_figures, fair_finishes
-from themis_arbiter.sim.trace import fair_app
+from themis_arbiter.sim.stock import Stock
+from themis_arbiter.sim.trace import TraceError, fair_app
 
 CLUSTER = Topology(
     (
@@ -112,3 +114,28 @@ def test_no_app_is_due_less_time_than_its_longest_job_takes() -> None:
     jobs = (job("a", "1", 0, 16, 900, gpu_speeds=SLOW), job("a", "2", 0, 1, 50, gpu_speeds=SLOW))
     (end,) = fair_finishes([fair_app("a", jobs, types=WIDE.gpus_by_type)], 20, WIDE.gpus_by_type).values()
     assert end >= 3_600 * (1 - 1e-9)
+
+
+def test_who_is_rejected_by_type_is_told_what_it_may_have() -> None:
+    jobs = [
+        job("a", "1", 0, 4, 10, gpu_speeds=(("a100", 1.0),)),
+        job("b", "1", 0, 9, 10, gpu_speeds=(("v100", 1.0),)),
+        job("c", "1", 0, 21, 10),
+    ]
+    with pytest.raises(TraceError) as told:
+        simulated(jobs, WIDE)
+    has = "(4 of no type, 8 k80, 8 v100)"
+    assert str(told.value) == (
+        "no job of the trace fits the cluster: "
+        f"'a/1' declares a100=1 and needs 4 GPUs, the cluster has 0 that it may have {has}; "
+        f"'b/1' declares v100=1 and needs 9 GPUs, the cluster has 8 that it may have {has}; "
+        "'c/1' needs 21 GPUs, the cluster has 20; name another cluster"
+    )
+
+
+def test_who_is_rejected_by_memory_is_told_so() -> None:
+    stock = Stock(WIDE, {m.name: Capacity(memory_gb=16) for m in WIDE.machines})
+    assert stock.why_not(job("a", "1", 0, 8, 10, memory_gb=16)) == (
+        "needs 8 GPUs, the memory and CPUs of the cluster's machines are enough for 5"
+    )
+    assert stock.why_not(job("a", "1", 0, 5, 10, memory_gb=16)) == ""
