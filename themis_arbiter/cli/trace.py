@@ -14,7 +14,7 @@ from themis_arbiter.cli.tables import print_table
 from themis_arbiter.obs.labels import legible, visible
 from themis_arbiter.server.documents import dumps
 from themis_arbiter.server.models import read_models
-from themis_arbiter.sim.clusterfile import read_cluster
+from themis_arbiter.sim.clusterfile import read_whole_cluster
 from themis_arbiter.sim.convert import FORMATS, Conversion, Options, TraceRow, Unconvertible, convert, trace_text, write_trace
 from themis_arbiter.sim.generate import STYLES, WORKLOADS, WorkloadSpec, generate, load_of
 from themis_arbiter.sim.generate_curves import read_curves
@@ -231,8 +231,9 @@ def stats_command(file: Path, cluster_file: Path | None, is_strict: bool, as_jso
     """Tell what is in TRACE: apps, jobs, gangs, work, arrivals, load."""
     told: list[str] = []
     try:
-        topology = None if cluster_file is None else read_cluster(cluster_file)
-        found = trace_stats(read_trace(file, strict=is_strict, tell=told.append, note=_note), topology)
+        cluster = None if cluster_file is None else read_whole_cluster(cluster_file)
+        read = read_trace(file, strict=is_strict, tell=told.append, note=_note)
+        found = trace_stats(read) if cluster is None else trace_stats(read, cluster.topology, cluster.capacity)
     except TraceError as problem:
         raise WrongUse(legible(str(problem))) from problem
     finally:

@@ -49,6 +49,27 @@ def test_figures_by_hand(files: tuple[Path, Path]) -> None:
     }
 
 
+def test_load_and_jobs_too_large_go_by_types_and_memory(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    trace, cluster = tmp_path / "t.csv", tmp_path / "c.yaml"
+    cluster.write_text(
+        "racks: [{machines: [{gpus: 8, gpu_type: V100, memory_gb: 64}, {gpus: 8, gpu_type: k80, memory_gb: 64},"
+        " {gpus: 4, memory_gb: 64}]}]"
+    )
+    trace.write_text(
+        "app_id,job_id,arrival_s,n_gpus,duration_s,gpu_speeds,memory_gb\n"
+        "a,1,0,16,900,v100=1;k80=0.25,\n"  # 3,600 s on 16 GPUs, or all the time between arrivals
+        "b,1,0,8,1800,v100=2,\n"  # 900 s on 8 of these
+        "c,1,3600,9,10,v100=1,\n"
+        "d,1,3600,1,10,a100=1,\n"
+        "e,1,3600,4,10,,32\n"  # two on each machine
+        "f,1,3600,7,10,,32\n"
+    )
+    assert run(["trace", "stats", str(trace), "--cluster", str(cluster), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)["cluster"]
+    assert found["jobs_too_large"] == 3
+    assert found["load"] == pytest.approx((16 * 3600 + 8 * 900 + 9 * 10) / (16 * 3600))
+
+
 @pytest.mark.parametrize(
     ("values", "expected"),
     [
