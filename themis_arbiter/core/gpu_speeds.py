@@ -10,12 +10,12 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import isfinite
 from typing import Final
 
 from themis_arbiter.core.types import GpuId, GpuSpeeds, NodeName, node_of
 
 TYPES_MAX: Final = 16  # of one declaration
+SPEED_MIN: Final = 0.001  # or 0: below it a job of an hour would run for months
 SPEED_MAX: Final = 1_000.0
 TYPE_LENGTH_MAX: Final = 40
 ANY_TYPE: Final = "*"  # in what a whole app can use: the speed on types that are not named
@@ -48,8 +48,8 @@ def checked_speeds(declared: Mapping[str, float]) -> GpuSpeeds:
     for name, speed in declared.items():
         if not _TYPE.fullmatch(name.lower()):
             raise ValueError(f"{name[:TYPE_LENGTH_MAX]!r} is no name of a type: letters, digits, `.`, `_` and `-`")
-        if not (isfinite(speed) and 0.0 <= speed <= SPEED_MAX):
-            raise ValueError(f"the speed of {name!r} must lie between 0 and {SPEED_MAX:g}")
+        if not (speed == 0.0 or SPEED_MIN <= speed <= SPEED_MAX):
+            raise ValueError(f"the speed of {name!r} must be 0 (never there) or lie between {SPEED_MIN:g} and {SPEED_MAX:g}")
         speeds[name.lower()] = float(speed)
     if len(speeds) != len(declared):
         raise ValueError("two types differ in case only")
