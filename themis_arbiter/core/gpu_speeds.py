@@ -19,8 +19,9 @@ SPEED_MIN: Final = 0.001  # or 0: below it a job of an hour would run for months
 SPEED_MAX: Final = 1_000.0
 TYPE_LENGTH_MAX: Final = 40
 ANY_TYPE: Final = "*"  # in what a whole app can use: the speed on types that are not named
-_TYPE: Final = re.compile(rf"[a-z0-9][a-z0-9._-]{{0,{TYPE_LENGTH_MAX - 1}}}")
-_NUMBER: Final = re.compile(r"([0-9]{1,9}(\.[0-9]{0,9})?|\.[0-9]{1,9})(e-?[0-9]{1,2})?")
+NUMBER_LENGTH_MAX: Final = 40
+_TYPE: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
+_NUMBER: Final = re.compile(r"-?([0-9]+(\.[0-9]*)?|\.[0-9]+)(e[+-]?[0-9]+)?")
 
 
 def parse_speeds(text: str) -> GpuSpeeds:
@@ -30,12 +31,24 @@ def parse_speeds(text: str) -> GpuSpeeds:
         name, equals, number = (piece.strip() for piece in part.partition("="))
         if not equals:
             raise ValueError("it is not of the form type=speed;type=speed")
-        if not _NUMBER.fullmatch(number.lower()):
-            raise ValueError(f"the speed of {name[:TYPE_LENGTH_MAX]!r} is not a number of at least 0")
+        check_type(name)
+        if len(number) > NUMBER_LENGTH_MAX or not _NUMBER.fullmatch(number.lower()):
+            raise ValueError(f"the speed of {name!r} is not a number of at most {NUMBER_LENGTH_MAX} signs")
         if name.lower() in declared:
-            raise ValueError(f"type {name[:TYPE_LENGTH_MAX]!r} is there twice")
-        declared[name.lower()] = float(number)
+            raise ValueError(f"type {name!r} is there twice")
+        # What is too small for a float is not the 0 that forbids a type.
+        is_zero = not number.lower().partition("e")[0].strip("-0.")
+        declared[name.lower()] = float(number) or (0.0 if is_zero else SPEED_MIN / 2)
     return checked_speeds(declared)
+
+
+def check_type(name: str) -> None:
+    """What is no name of a type is refused. Errors: ValueError that says what is wrong with it."""
+    if len(name) > TYPE_LENGTH_MAX:
+        shown = f"{name[:TYPE_LENGTH_MAX]!r}..."
+        raise ValueError(f"the name of type {shown} has {len(name)} signs, at most {TYPE_LENGTH_MAX} are allowed")
+    if not _TYPE.fullmatch(name.lower()):
+        raise ValueError(f"{name!r} is no name of a type: letters, digits, `.`, `_` and `-`, the first a letter or digit")
 
 
 def checked_speeds(declared: Mapping[str, float]) -> GpuSpeeds:
@@ -46,8 +59,7 @@ def checked_speeds(declared: Mapping[str, float]) -> GpuSpeeds:
         raise ValueError(f"it names {len(declared)} types, at most {TYPES_MAX} may be named")
     speeds: dict[str, float] = {}
     for name, speed in declared.items():
-        if not _TYPE.fullmatch(name.lower()):
-            raise ValueError(f"{name[:TYPE_LENGTH_MAX]!r} is no name of a type: letters, digits, `.`, `_` and `-`")
+        check_type(name)
         if not (speed == 0.0 or SPEED_MIN <= speed <= SPEED_MAX):
             raise ValueError(f"the speed of {name!r} must be 0 (never there) or lie between {SPEED_MIN:g} and {SPEED_MAX:g}")
         speeds[name.lower()] = float(speed)

@@ -27,7 +27,7 @@ CLUSTER = Topology(
 
 def test_a_declaration_is_read_as_it_is_written() -> None:
     assert parse_speeds("V100=1; k80 = .25") == BOTH
-    assert parse_speeds("a100=1e-3;t4=0") == (("a100", 0.001), ("t4", 0.0))
+    assert parse_speeds("a100=1e-3;t4=0.00e5") == (("a100", 0.001), ("t4", 0.0))
     assert parse_speeds(as_text(BOTH)) == BOTH
 
 
@@ -39,18 +39,23 @@ def test_a_declaration_is_read_as_it_is_written() -> None:
         ("v100=", "not a number"),
         ("v100=nan", "not a number"),
         ("v100=inf", "not a number"),
-        ("v100=-1", "not a number"),
+        ("v100=-1", "between 0.001 and 1000"),
         ("v100=1_0", "not a number"),
         ("v100=\u0661", "not a number"),
         ("v100=1001", "be 0 .* or lie between 0.001 and 1000"),
         ("v100=0.000999", "be 0 .* or lie between 0.001 and 1000"),
+        ("v100=1e308", "between 0.001 and 1000"),
+        ("v100=1e999", "between 0.001 and 1000"),
+        ("v100=1e-300", "between 0.001 and 1000"),
+        ("v100=1e-999", "between 0.001 and 1000"),
+        ("v100=" + "1" * 41, "not a number of at most 40 signs"),
         ("v100=9e99", "between 0.001 and 1000"),
         ("v100=1;V100=2", "twice"),
         ("v100=0;k80=0", "above 0"),
         ("*=1", "no name"),
         ("v 100=1", "no name"),
         ("=1", "no name"),
-        ("v" * 41 + "=1", "no name"),
+        ("v" * 200 + "=1", "has 200 signs, at most 40 are allowed"),
         (";".join(f"t{k}=1" for k in range(TYPES_MAX + 1)), "at most"),
     ],
 )
