@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import yaml
 
+from themis_arbiter.core.gpu_speeds import check_type
 from themis_arbiter.core.topology import Machine, Topology
 from themis_arbiter.core.types import NodeName
 from themis_arbiter.sim.trace import TraceError, read_text
@@ -37,6 +38,38 @@ class Cluster:
     capacity: Mapping[NodeName, Capacity]
 
 
+class _TwiceError(Exception):
+    """A mapping has a key twice, of which all but the last would be passed over."""
+
+    def __init__(self, key: str, line: int | None = None) -> None:
+        where = f"line {line}: " if line is not None else ""
+        super().__init__(f"{where}key {ascii(key)[:60]} is there twice in one mapping; keep one")
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML's safe one, but no key twice."""
+
+    def construct_mapping(self, node: Any, deep: bool = False) -> dict[Any, Any]:
+        """A mapping. Errors: _TwiceError."""
+        seen = set()
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if isinstance(key, yaml.ScalarNode) and key.value != "<<":
+                if key.value in seen:
+                    raise _TwiceError(key.value, key.start_mark.line + 1)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep)
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A mapping of JSON. Errors: _TwiceError."""
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            raise _TwiceError(key)
+        found[key] = value
+    return found
+
+
 def read_cluster(path: Path) -> Topology:
     """Where the GPUs of the cluster in `path` are. Errors: TraceError, one line."""
     return read_whole_cluster(path).topology
@@ -46,10 +79,14 @@ def read_whole_cluster(path: Path) -> Cluster:
     """The cluster in `path`. Errors: TraceError, one line."""
     text = read_text(path, FILE_BYTES_MAX)
     try:
-        document = json.loads(text)
+        document = json.loads(text, object_pairs_hook=_once)
+    except _TwiceError as problem:
+        raise TraceError(f"{path}: {problem}") from None
     except (ValueError, RecursionError):
         try:
-            document = yaml.safe_load(text)
+            document = yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+        except _TwiceError as problem:
+            raise TraceError(f"{path}: {problem}") from None
         except (yaml.YAMLError, ValueError, RecursionError) as problem:
             short = " ".join(str(problem).split())
             raise TraceError(f"{path}: neither JSON nor YAML: {short}; put it right") from None
@@ -87,6 +124,7 @@ def _machines(document: Any, path: Path) -> Iterator[tuple[Machine, Capacity]]:
                 what_machine = f"machine {machine_no} of {what}"
                 _check_keys(machine, MACHINE_KEYS, path, what_machine)
                 beside = Capacity(*(_amount(machine, key, path, what_machine) for key in ("cpu", "memory_gb")))
+                gpu_type = _gpu_type(machine, path, what_machine)
                 for _ in range(_whole(machine, "count", 1, 1, path, what_machine)):
                     count = _whole(machine, "gpus", None, 0, path, what_machine)
                     slot = _whole(machine, "gpus_per_slot", count or 1, 1, path, what_machine)
@@ -97,10 +135,24 @@ def _machines(document: Any, path: Path) -> Iterator[tuple[Machine, Capacity]]:
                         rack=rack_name,
                         gpus=count,
                         gpus_per_slot=slot,
-                        gpu_type=str(machine.get("gpu_type") or ""),
+                        gpu_type=gpu_type,
                     )
                     yield made, beside
                     machine_no += 1
+
+
+def _gpu_type(machine: Mapping[str, Any], path: Path, what: str) -> str:
+    """A name as jobs may name it; a whole number is one too, as YAML takes 3090 for one. Empty: no type."""
+    value = machine.get("gpu_type")
+    if value is None or value == "":
+        return ""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        raise TraceError(f"{path}: {what}: `gpu_type` must be the name of a type, such as v100, not {value!r:.60}")
+    try:
+        check_type(str(value))
+    except ValueError as problem:
+        raise TraceError(f"{path}: {what}: `gpu_type`: {problem}") from None
+    return str(value)
 
 
 def _list(holder: Mapping[str, Any], key: str, path: Path, what: str) -> list[dict[str, Any]]:

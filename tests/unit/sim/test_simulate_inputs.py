@@ -43,12 +43,31 @@ def test_json_is_read_as_well(tmp_path: Path) -> None:
         ("racks: [{machines: [{gpus: 1, name: m}, {gpus: 1, name: m}]}]", "two machines are called m"),
         ("racks: [{count: 900000, machines: [{gpus: 9}]}]", "more than"),
         ("racks: [", "neither JSON nor YAML"),
+        ("racks: [{machines: [{gpus: 1, gpu_type: v 100}]}]", "machine 0 of rack 0: `gpu_type`: 'v 100' is no name of a type"),
+        ("racks: [{machines: [{gpus: 1, gpu_type: v100=1}]}]", "`gpu_type`: 'v100=1' is no name of a type"),
+        ("racks: [{machines: [{gpus: 1, gpu_type: [v100]}]}]", r"`gpu_type` must be the name of a type, .*, not \['v100'\]"),
+        ("racks: [{machines: [{gpus: 1, gpu_type: .nan}]}]", "`gpu_type` must be the name of a type, .*, not nan"),
+        ("racks: [{machines: [{gpus: 1, gpu_type: false}]}]", "`gpu_type` must be the name of a type, .*, not False"),
+        ("racks: [{machines: [{gpus: 1, gpu_type: " + "v" * 41 + "}]}]", "has 41 signs, at most 40"),
+        ("racks:\n- machines:\n  - gpus: 1\n    gpus: 2", "line 4: key 'gpus' is there twice"),
+        ("racks: !!map [1]", "neither JSON nor YAML"),
+        ('{"racks": [{"machines": [{"gpus": 1, "gpu_type": "a", "gpu_type": "b"}]}]}', "key 'gpu_type' is there twice"),
     ],
 )
 def test_a_cluster_that_cannot_be_used_is_refused_in_one_line(tmp_path: Path, text: str, what: str) -> None:
     with pytest.raises(TraceError, match=what) as caught:
         read_cluster(write(tmp_path, text))
     assert "\n" not in str(caught.value)
+
+
+def test_types_of_machines_are_names_or_whole_numbers(tmp_path: Path) -> None:
+    text = "racks: [{machines: [{gpus: 1, gpu_type: V100}, {gpus: 2, gpu_type: 3090}, {gpus: 4, gpu_type: ''}, {gpus: 8}]}]"
+    assert read_cluster(write(tmp_path, text)).gpus_by_type == (("", 12), ("3090", 2), ("v100", 1))
+
+
+def test_a_merged_mapping_may_say_a_key_again(tmp_path: Path) -> None:
+    text = "racks: [{machines: [&a {gpus: 1, gpu_type: x}, {<<: *a, gpus: 2}]}]"
+    assert read_cluster(write(tmp_path, text)).gpus_by_type == (("x", 3),)
 
 
 def job(app_id: str, user: str, weight: float = 1.0) -> TraceJob:
