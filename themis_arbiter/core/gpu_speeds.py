@@ -18,6 +18,7 @@ TYPES_MAX: Final = 16  # of one declaration
 SPEED_MIN: Final = 0.001  # or 0: below it a job of an hour would run for months
 SPEED_MAX: Final = 1_000.0
 TYPE_LENGTH_MAX: Final = 40
+NO_TYPE: Final = "none"  # how GPUs without a type are told of: no type may be called so
 ANY_TYPE: Final = "*"  # in what a whole app can use: the speed on types that are not named
 NUMBER_LENGTH_MAX: Final = 40
 _TYPE: Final = re.compile(r"[a-z0-9][a-z0-9._-]*")
@@ -49,6 +50,8 @@ def check_type(name: str) -> None:
         raise ValueError(f"the name of type {shown} has {len(name)} signs, at most {TYPE_LENGTH_MAX} are allowed")
     if not _TYPE.fullmatch(name.lower()):
         raise ValueError(f"{name!r} is no name of a type: letters, digits, `.`, `_` and `-`, the first a letter or digit")
+    if name.lower() == NO_TYPE:
+        raise ValueError(f"no type may be called {NO_TYPE!r}: a machine without a type is one that names none")
 
 
 def checked_speeds(declared: Mapping[str, float]) -> GpuSpeeds:

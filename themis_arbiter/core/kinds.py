@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from themis_arbiter.core.fluid import FluidApp
-from themis_arbiter.core.gpu_speeds import Speeds, as_text
+from themis_arbiter.core.gpu_speeds import NO_TYPE, Speeds, as_text
 from themis_arbiter.core.owners import owners_of
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import AppId, GpuMillis, JobId, Millis, OnLeaseEnd
@@ -94,7 +94,7 @@ def why_impossible(state: State, job_id: JobId, sizes: Mapping[int, int] | None 
     elif sizes is None:
         sizes = node_sizes(state)
     if of_types and not sizes:
-        there = ", ".join(name or "none" for name, _ in state.topology.gpus_by_type)
+        there = ", ".join(name or NO_TYPE for name, _ in state.topology.gpus_by_type)
         return f"the cluster has no GPUs{of_types}; those that it has are of type {there}"
     largest = max(sizes, default=0)
     total = sum(gpus // unit * unit * count for gpus, count in sizes.items())

@@ -55,6 +55,7 @@ def test_a_declaration_is_read_as_it_is_written() -> None:
         ("*=1", "no name"),
         ("v 100=1", "no name"),
         ("=1", "no name"),
+        ("None=1", "no type may be called 'none'"),
         ("v" * 200 + "=1", "has 200 signs, at most 40 are allowed"),
         (";".join(f"t{k}=1" for k in range(TYPES_MAX + 1)), "at most"),
     ],

@@ -214,6 +214,12 @@ def test_paths_in_a_file_start_at_the_file_and_others_at_the_working_folder(
         ("[gpu_types]\nv100 = ['a', '']", "FILE: gpu_types.v100: is a list of names of nodes"),
         ("[gpu_types]\n'v 100' = ['a']", "FILE: gpu_types.v 100: 'v 100' is no name of a type"),
         ("[gpu_types]\nv100 = ['a']\nk80 = ['A']", "FILE: gpu_types.k80: 'A' is of type v100 already; name it once"),
+        ("[gpu_types]\nnone = ['a']", "FILE: gpu_types.none: no type may be called 'none'"),
+        ("[gpu_types]\nv100 = ['a']\nV100 = ['b']", "FILE: gpu_types.V100: differs from 'v100' in case only"),
+        (
+            "[gpu_types]\nv100 = ['a:8041']\nk80 = ['A']",
+            "FILE: gpu_types.v100: 'a:8041' is of type k80 too, as 'a' without a port; name it once",
+        ),
         ("queues = 3", "FILE: queues: holds a table for each queue; write [queues.NAME] and its settings below"),
         ("[queues]\nq = 3", "FILE: queues.q: is a table, not a value; write [queues.q] and its settings below"),
         ("[queues.q]\non_lease_end = 'x'", "FILE: queues.q.on_lease_end: 'x' is not one of the values there are"),
@@ -238,6 +244,12 @@ def test_mistake_is_told_with_its_place_and_what_to_do(file: Path, text: str, pr
     assert len(found) == 1
     assert problem in found[0]
     assert "\n" not in found[0]
+
+
+def test_two_node_managers_of_a_host_may_have_two_types(file: Path) -> None:
+    file.write_text("[gpu_types]\nv100 = ['a:1', 'b', 'b:1', 'c:*']\nk80 = ['a:2', 'c']\n")
+    types = load_config(file).gpu_types
+    assert [types.type_of(node) for node in ("a:1", "a:2", "a:3", "b:1", "b:2")] == ["v100", "k80", "", "v100", "v100"]
 
 
 def test_types_of_nodes_are_read_and_shown(file: Path) -> None:

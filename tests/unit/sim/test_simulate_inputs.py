@@ -50,6 +50,7 @@ def test_json_is_read_as_well(tmp_path: Path) -> None:
         ("racks: [{machines: [{gpus: 1, gpu_type: false}]}]", "`gpu_type` must be the name of a type, .*, not False"),
         ("racks: [{machines: [{gpus: 1, gpu_type: " + "v" * 41 + "}]}]", "has 41 signs, at most 40"),
         ("racks:\n- machines:\n  - gpus: 1\n    gpus: 2", "line 4: key 'gpus' is there twice"),
+        ("racks: [{machines: [{gpus: 1, gpu_type: none}]}]", "no type may be called 'none'"),
         ("racks: !!map [1]", "neither JSON nor YAML"),
         ('{"racks": [{"machines": [{"gpus": 1, "gpu_type": "a", "gpu_type": "b"}]}]}', "key 'gpu_type' is there twice"),
     ],
