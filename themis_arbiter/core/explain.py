@@ -1,6 +1,7 @@
 """Why an app holds what it holds and waits for what it waits for, in sentences. Pure looking."""
 
 from collections.abc import Iterator, Mapping
+from math import isfinite
 from typing import Any, Final
 
 from themis_arbiter.core import admission
@@ -11,7 +12,7 @@ from themis_arbiter.core.machine import Arbiter
 from themis_arbiter.core.owners import counted_weights, owners_of
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import AppId, GpuId, JobId, Millis, NodeName, OnLeaseEnd
-from themis_arbiter.core.views import NodeState
+from themis_arbiter.core.views import AppView, NodeState
 from themis_arbiter.core.views_of import app_view, nodes_of, stored_apps
 from themis_arbiter.core.workload import GONE_STATUS, App, Job
 
@@ -33,17 +34,15 @@ def explain(arbiter: Arbiter, app_id: AppId, now_ms: Millis) -> tuple[str, ...] 
     now_ms = max(now_ms, state.now_ms)
     line = admission.line(state, now_ms)
     view = app_view(state, app, now_ms, line)
+    has_share = isfinite(view.t_independent_ms)
     lines = [
-        (
-            f"{app_id} is {view.state.value.lower()}: rho {view.rho:.2f} so far, {view.rho_forecast:.2f} at its end "
-            f"as things are; alone on its share of the cluster it would take {view.t_independent_ms / 1000:.0f} s."
-        ),
+        _fairness(view),
         (
             f"It holds {view.gpus_held} GPUs and could use {view.gpus_wanted}. Its work is "
             f"{'estimated at' if view.is_work_estimated else 'declared as'} {view.work_gpu_ms / 1000:.0f} GPU-s; "
             f"{view.attained_gpu_ms / 1000:.0f} GPU-s have been metered."
         ),
-        *_weight(state, app),
+        *_weight(state, app, has_share=has_share),
         *_queued(state, app, line, now_ms),
     ]
     if app.has_ended:
@@ -72,14 +71,24 @@ def _stored(state: State, app_id: AppId) -> tuple[str, ...] | None:
     return None
 
 
-def _weight(state: State, app: App) -> Iterator[str]:
+def _fairness(view: AppView) -> str:
+    head = f"{view.app_id} is {view.state.value.lower()}"
+    if not isfinite(view.t_independent_ms):
+        return f"{head}: it has no share of the cluster that would ever get it done, and so no rho."
+    return (
+        f"{head}: rho {view.rho:.2f} so far, {view.rho_forecast:.2f} at its end as things are; "
+        f"alone on its share of the cluster it would take {view.t_independent_ms / 1000:.0f} s."
+    )
+
+
+def _weight(state: State, app: App, *, has_share: bool) -> Iterator[str]:
     if app.app_id in dict(state.admin.weights):
         yield f"Its weight is {app.weight:g}, set by an admin."
     elif app.weight != 1.0:
         yield f"Its weight is {app.weight:g}."
     part = counted_weights(state).get(app.app_id)
     owners = owners_of(state.settings, app)
-    if owners and part is not None:
+    if has_share and owners and part is not None:
         whose = " in ".join(name for name, _ in reversed(owners))
         yield f"It draws on the share of {whose} with all live apps there, and so counts {part:.3g} beside the others."
 

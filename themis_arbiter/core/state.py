@@ -418,6 +418,10 @@ class State:
         jobs = self.app_jobs(app)
         return app_shape(app, jobs, [self.work_of(job) for job in jobs], self.topology)
 
+    def has_fair_time(self, app: App) -> bool:
+        """Whether its ideal fluid share of the cluster as it is would ever get the app done."""
+        return app.fair_finish_ms is not None or self.fluid.fair_finishes().get(app.app_id, inf) != inf
+
     def t_independent_ms(self, app: App) -> float:
         """Time the app would take on its ideal fluid share, floored (mechanism.md, section 5)."""
         end = app.fair_finish_ms

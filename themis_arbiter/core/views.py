@@ -37,7 +37,10 @@ class JobView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AppView:
-    """One app. `rho` is of the time so far, final once ended; `rho_forecast` is at its end, as things are now."""
+    """One app. `rho` is of the time so far, final once ended; `rho_forecast` is at its end, as things are now.
+
+    Both and `t_independent_ms` are NaN where no share of the cluster as it is would get it done.
+    """
 
     app_id: AppId
     user: str

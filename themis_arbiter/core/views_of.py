@@ -175,6 +175,8 @@ def app_view(state: State, app: App, now_ms: Millis, line: admission.Line) -> Ap
     work, _ = state.app_shape(app)
     is_queued = app.app_id in line.order
     t_independent = admission.t_independent_ms(state, app) if is_queued else state.t_independent_ms(app)
+    if not is_queued and not state.has_fair_time(app):  # what it counts with in orders is no fact to be told
+        t_independent = math.nan
     rho = ((app.finish_ms if app.has_ended else now_ms) - app.arrival_ms) / t_independent
     remaining = sum(_remaining(state, j) for j in jobs if not j.report.is_finished)
     running = sum(j.gpus_running for j in jobs)

@@ -1,13 +1,17 @@
 """Live jobs that declare speeds by GPU type: who is given what, is told what, and runs how fast."""
 
+import re
 from dataclasses import replace
+from math import isnan
 
 from tests.support.bench import NODES, Bench, container, job, of_type, running
+from tests.support.world import SHORT
 from themis_arbiter.core.effects import GrantGpus, RoundClosed, TellJob
 from themis_arbiter.core.events import ContainerReport, EpochAcquired, JobReport, NodeReport, RmAttached, RmReported, Timer
 from themis_arbiter.core.explain import explain
+from themis_arbiter.core.settings import Settings, ShareBy
 from themis_arbiter.core.types import GpuSpeeds
-from themis_arbiter.core.views_of import nodes
+from themis_arbiter.core.views_of import apps, nodes
 
 V100, K80 = replace(NODES[0], gpu_type="V100"), replace(NODES[1], gpu_type="k80")
 BOTH: GpuSpeeds = (("k80", 0.25), ("v100", 1.0))
@@ -18,8 +22,13 @@ def typed(name: str, asked: int, speeds: GpuSpeeds, *, gang: int = 1) -> JobRepo
     return replace(job(name, asked, gang=gang), gpu_speeds=speeds)
 
 
-def up(*jobs: JobReport, nodes: tuple[NodeReport, ...] = (V100, K80), containers: tuple[ContainerReport, ...] = ()) -> Bench:
-    bench = Bench()
+def up(
+    *jobs: JobReport,
+    nodes: tuple[NodeReport, ...] = (V100, K80),
+    containers: tuple[ContainerReport, ...] = (),
+    settings: Settings = SHORT,
+) -> Bench:
+    bench = Bench(settings)
     bench.at(0, EpochAcquired(at_ms=0, epoch=1))
     bench.at(0, RmAttached(at_ms=0, start_id="s1"))
     report = RmReported(at_ms=0, start_id="s1", is_full=True, nodes=nodes, jobs=jobs, containers=containers)
@@ -127,6 +136,21 @@ def test_a_record_says_types_once_and_room_only_of_memory_and_cpu() -> None:
     assert record["room"] == {}
     assert record["gpu_types"] == {"n0": "V100", "n1": "k80"}
     assert record["gpu_speeds"] == {"fast": "v100=1"}
+
+
+def test_who_can_never_run_is_told_of_no_fair_time_and_no_part_of_a_share() -> None:
+    never = replace(typed("never", 2, (("a100", 1.0),)), user="ann")
+    bench = up(never, replace(typed("fast", 2, FAST), user="ann"), settings=replace(SHORT, share_by=ShareBy.USER))
+    text = "\n".join(explain(bench.arbiter, "never", 60_000) or ())
+    assert "never is waiting: it has no share of the cluster that would ever get it done, and so no rho." in text
+    assert not re.search(r"rho [0-9]|31536000|beside the others", text)
+    assert "counts 0.5 beside the others" in "\n".join(explain(bench.arbiter, "fast", 60_000) or ())
+    shown = {a.app_id: a for a in apps(bench.arbiter, 60_000)}
+    assert all(isnan(x) for x in (shown["never"].rho, shown["never"].rho_forecast, shown["never"].t_independent_ms))
+    assert shown["fast"].rho > 0
+    bench.at(60_000, RmReported(at_ms=60_000, start_id="s1", nodes=(replace(V100, node="n2", gpu_type="a100"),)))
+    bench.wake(60_500, Timer.ROUND)
+    assert "alone on its share of the cluster it would take" in (explain(bench.arbiter, "never", 60_500) or ("",))[0]
 
 
 def test_a_gang_of_two_types_is_due_what_it_can_do_with_them_also_when_there_are_others() -> None:

@@ -1,6 +1,7 @@
 """Progress of a run, through the arbiter's own AdminService: one plain line every few seconds."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from typing import Final
 
 from themis_arbiter.cli.local.samples import Sample
@@ -30,7 +31,7 @@ def progress_line(
 def _app_text(sample: Sample, app: admin_pb2.AppView | None, nodes: Mapping[str, str]) -> str:
     if app is None:
         return f"{sample.name} -"
-    rho = f"rho {app.rho:.2f}"
+    rho = f"rho {app.rho:.2f}" if isfinite(app.rho) else "rho -"  # no share of this cluster would get it done
     if app.state == ENDED:
         return f"{sample.name} {app.final_status or ENDED} {rho}"
     held = gpus_text({nodes.get(n, n): count for n, count in app.gpus_by_node.items()})
