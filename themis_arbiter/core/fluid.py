@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import Final
 
-from themis_arbiter.core.fluid_types import Types, are_typed, order_of, typed_rates
+from themis_arbiter.core.fluid_types import Order, Types, are_typed, orders_of, typed_rates
 from themis_arbiter.core.owners import Owners
 from themis_arbiter.core.types import AppId, CoreError, GpuMillis, GpuSpeeds, Millis
 from themis_arbiter.core.value import changed, value
@@ -62,7 +62,7 @@ def _drained(
     caps, weights, owners = [a.parallelism for a in order], [a.weight for a in order], [a.owners for a in order]
     done = [DONE_SHARE * a.work for a in order]
     is_typed = are_typed([a.speeds for a in order], types)
-    prefers = [order_of(a.speeds, types) if is_typed else [] for a in order]
+    prefers: list[Order] = orders_of([a.speeds for a in order], types) if is_typed else [[] for _ in order]
     ends: dict[AppId, float] = {}
     rest: dict[AppId, float] = {}
     while names and now < until:

@@ -11,7 +11,7 @@ the share by water-filling (`fluid`). Where apps have owners these divide first,
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from themis_arbiter.core.gpu_speeds import speed_on
+from themis_arbiter.core.gpu_speeds import ANY_TYPE, speed_on
 from themis_arbiter.core.owners import Owners
 from themis_arbiter.core.types import GpuSpeeds
 
@@ -26,8 +26,21 @@ def are_typed(declared: Sequence[GpuSpeeds], types: Types) -> bool:
 
 def order_of(speeds: GpuSpeeds, types: Types) -> Order:
     """The types that who declares these can use, the fastest first."""
-    usable = [(k, speed) for k, (name, _) in enumerate(types) if (speed := speed_on(speeds, name)) > 0.0]
-    return sorted(usable, key=lambda one: (-one[1], one[0]))
+    return orders_of([speeds], types)[0]
+
+
+def orders_of(declared: Sequence[GpuSpeeds], types: Types) -> list[Order]:
+    """`order_of` each of these; a cluster may have thousands of types, of which each names few, and many name the same."""
+    place = {name: k for k, (name, _) in enumerate(types)}
+    made: dict[GpuSpeeds, Order] = {}
+    for speeds in dict.fromkeys(declared):
+        known = dict(speeds)
+        if not speeds or ANY_TYPE in known:
+            found = [(k, speed_on(speeds, name)) for k, (name, _) in enumerate(types)]
+        else:
+            found = [(place[name], speed) for name, speed in speeds if name in place]
+        made[speeds] = sorted([one for one in found if one[1] > 0.0], key=lambda one: (-one[1], one[0]))
+    return [made[speeds] for speeds in declared]
 
 
 def share_rate(speeds: GpuSpeeds, types: Types, weight: float, total: float, parallelism: float) -> float:

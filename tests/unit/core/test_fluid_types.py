@@ -6,7 +6,8 @@ from random import Random
 import pytest
 
 from themis_arbiter.core.fluid import FluidApp, FluidShare, fair_rates
-from themis_arbiter.core.fluid_types import order_of, share_rate, typed_rates
+from themis_arbiter.core.fluid_types import order_of, orders_of, share_rate, typed_rates
+from themis_arbiter.core.gpu_speeds import speed_on
 from themis_arbiter.core.types import GpuSpeeds
 
 TYPES = (("k80", 2), ("v100", 2))
@@ -110,3 +111,18 @@ def test_nobody_gets_less_than_its_part_of_all_that_it_can_use_and_no_type_gives
         usable = {k for order in flat for k, _ in order}
         everything = sum(typed_rates([1e9] * count, weights, [()] * count, flat, types))
         assert everything == pytest.approx(sum(types[k][1] for k in usable)), seed
+
+
+def test_what_a_few_types_mean_is_not_asked_of_thousands_nor_of_each_app(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def counted(speeds: GpuSpeeds, name: str) -> float:
+        asked.append(name)
+        return speed_on(speeds, name)
+
+    monkeypatch.setattr("themis_arbiter.core.fluid_types.speed_on", counted)
+    types = tuple((f"t{k:05d}", 1) for k in range(10_000))
+    some: GpuSpeeds = (("gone", 1.0), ("t00002", 0.5), ("t09999", 1.0), ("t00005", 0.0))
+    assert orders_of([some] * 50, types) == [[(9_999, 1.0), (2, 0.5)]] * 50
+    assert not asked
+    assert order_of((("*", 0.5), ("t00003", 1.0)), types)[:3] == [(3, 1.0), (0, 0.5), (1, 0.5)]

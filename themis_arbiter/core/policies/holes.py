@@ -188,14 +188,17 @@ class Holes:
 
     def _smallest_machine(self, job: MarketJob, count: int, room: Room, *, in_slot: bool) -> int | None:
         """The machine with the fewest free GPUs that will do; of these one in the fullest rack."""
+        if count % job.unit:
+            return None
+        names = self._names
         for size in range(count, len(self._buckets)):
             able = [
                 m
                 for m in self._buckets[size]
-                if (room is None or self._cap(m, job.unit, room) >= count)
+                if (room is None or room.get(names[m], size) >= count)  # `_cap` in whole units, by hand: it is asked of all
                 and (not in_slot or max(len(s) for s in self._by_slot(m).values()) >= count)
             ]
-            if able and count % job.unit == 0:
+            if able:
                 return min(able, key=lambda m: (self._rack_free[self._rack_of[m]], m))
         return None
 
