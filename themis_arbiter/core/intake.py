@@ -226,6 +226,7 @@ def _finish_job(state: State, job_id: JobId, finish_ms: Millis) -> None:
     if not live:
         state.live_jobs.pop(report.app_id, None)
         state.seen_apps.pop(report.app_id, None)
+        state.longest_waits.pop(report.app_id, None)
     state.redeclare(report.app_id)
 
 

@@ -132,16 +132,18 @@ def look_at_app(
 ) -> MarketApp | None:
     """The app as a policy sees it, None where it is nothing to it; `room` is told of its jobs that do not fit everywhere."""
     app = state.apps[app_id]
-    live = [state.jobs[job_id] for job_id in state.live_jobs[app_id]]
+    live_ids = state.live_jobs[app_id]
+    live = [state.jobs[job_id] for job_id in live_ids]
     jobs = []
-    for job in live:
+    for job_id, job in zip(live_ids, live, strict=True):
         if job.retry_ms > state.now_ms:
             continue
-        market_job = _market_job(state, job, offered, never)
+        market_job = _market_job(state, job_id, job, offered, never)
         if market_job.can_gain or market_job.ending or market_job.held:
             jobs.append(market_job)
-            if limits := _room(state, job, offered):
-                room[job.job_id] = limits
+            report = job.report
+            if (report.memory_mb or report.vcores or report.gpu_speeds) and (limits := _room(state, job, offered)):
+                room[job_id] = limits
     if not jobs or not (app.is_flowing or any(j.held or j.ending for j in jobs)):
         return None
     return MarketApp(
@@ -181,20 +183,20 @@ def _cluster_totals(state: State) -> tuple[int, int]:
     return memory_mb, vcores
 
 
-def _market_job(state: State, job: Job, offered: Offered, never: dict[str, int]) -> MarketJob:
+def _market_job(state: State, job_id: JobId, job: Job, offered: Offered, never: dict[str, int]) -> MarketJob:
     """The job as a policy sees it. Of one that waits it is the same in every round until the job changes.
 
     Of one that runs only what is metered is another from round to round, and which of its GPUs are on offer.
     """
     if never or state.admin.is_observing:
         return _make_market_job(state, job, offered, never)
-    before = state.market_jobs.get(job.job_id)
+    before = state.market_jobs.get(job_id)
     if before is None or before[0].report is not job.report:
         found = _make_market_job(state, job, offered, never)
-    elif before[0] is job and not before[1].has_gpus and not _holds(state, job):
+    elif before[0] is job and not (before[1].has_gpus or job.gpus_running or state.ledger.kept_count(job_id)):
         return before[1]
     else:
-        mine = state.ledger.gpus_kept(job.job_id)
+        mine = state.ledger.gpus_kept(job_id)
         ends = tuple([g for g in mine if g in offered.ending])
         found = _seen_again(
             before[1],
@@ -202,12 +204,12 @@ def _market_job(state: State, job: Job, offered: Offered, never: dict[str, int])
             job.remaining(guessed_work(job, state.settings.lease_ms)),
             job.has_run,
             tuple([g for g in mine if g not in offered.ending]) if len(ends) < len(mine) else (),
-            _usable(state, job, ends),
+            _usable(state, job, ends) if job.report.gpu_speeds else ends,
             work_lost_by_moving(state, job),
             max(0.0, job.attained),
             max(0.0, job.done - job.begun_at),
         )
-    state.market_jobs[job.job_id] = (job, found)
+    state.market_jobs[job_id] = (job, found)
     return found
 
 

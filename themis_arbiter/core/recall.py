@@ -5,8 +5,7 @@ only grows with the time: so the arbiter works out when the first one becomes ur
 that could bring that forward (an arrival, an end, a correction) wants a round, and a round looks at the next tick.
 """
 
-from collections.abc import Iterable, Iterator
-from itertools import groupby
+from collections.abc import Iterator
 from typing import Final
 
 from themis_arbiter.core.events import Timer
@@ -16,7 +15,7 @@ from themis_arbiter.core.policies.guard import is_recalling, is_recalling_for_al
 from themis_arbiter.core.rho import wait_until_urgent
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import AppId, JobId, Millis
-from themis_arbiter.core.workload import Job, guessed_work
+from themis_arbiter.core.workload import App, Job, guessed_work
 
 NEVER_MS: Final = 1 << 62
 
@@ -77,38 +76,65 @@ def _first_urgent(state: State) -> Millis | None:
     version, until_ms, first = state.first_urgent
     if version != state.version or state.now_ms >= until_ms:
         until_ms = min((job.retry_ms for job in _live(state) if job.retry_ms > state.now_ms), default=NEVER_MS)
-        first = min((_urgent_from(state, a, jobs) for a, jobs in groupby(_waiting(state), key=_app_of)), default=None)
+        first = min((at_ms for app in _flowing(state) if (at_ms := _urgent_from(state, app)) is not None), default=None)
         state.first_urgent = (state.version, until_ms, first)
     return first
 
 
+def _flowing(state: State) -> Iterator[App]:
+    for app_id in state.live_jobs:
+        app = state.apps[app_id]
+        if app.is_flowing:
+            yield app
+
+
 def _live(state: State) -> Iterator[Job]:
-    for app_id, job_ids in state.live_jobs.items():
-        if state.apps[app_id].is_flowing:
-            yield from map(state.jobs.__getitem__, job_ids)
+    for app in _flowing(state):
+        yield from map(state.jobs.__getitem__, state.live_jobs[app.app_id])
 
 
 def _waiting(state: State) -> Iterator[Job]:
     """Live jobs without a gang, in order of app."""
-    for job in _live(state):
-        if job.wanted >= job.report.gang > state.ledger.kept_count(job.job_id) and job.retry_ms <= state.now_ms:
-            yield job
+    for app in _flowing(state):
+        yield from _waiting_of(state, app.app_id)
 
 
-def _app_of(job: Job) -> AppId:
-    return job.report.app_id
+def _waiting_of(state: State, app_id: AppId) -> list[Job]:
+    jobs, kept_count, now_ms = state.jobs, state.ledger.kept_count, state.now_ms
+    return [
+        job
+        for job_id in state.live_jobs[app_id]
+        if (job := jobs[job_id]).wanted >= job.report.gang > kept_count(job_id) and job.retry_ms <= now_ms
+    ]
 
 
-def _urgent_from(state: State, app_id: AppId, jobs: Iterable[Job]) -> Millis:
-    """When the first of an app's waiting jobs becomes urgent: the one that takes longest."""
-    app = state.apps[app_id]
-    longest = max([_time_left(state, job) for job in jobs])
+def _urgent_from(state: State, app: App) -> Millis | None:
+    """When the first of an app's waiting jobs becomes urgent: the one that takes longest. None: none waits."""
+    longest = _longest_wait(state, app.app_id)
+    if longest is None:
+        return None
     return app.arrival_ms + wait_until_urgent(state.settings, state.t_independent_ms(app), longest)
+
+
+def _longest_wait(state: State, app_id: AppId) -> float | None:
+    """How long the longest of an app's waiting jobs would run; remembered while all of them wait, and as they did before."""
+    if state.ledger.kept_by_app(app_id):
+        return max([_time_left(state, job) for job in _waiting_of(state, app_id)], default=None)
+    # Tuples are compared by identity first, item by item, and without a line of Python for each of hundreds of jobs.
+    live = tuple(map(state.jobs.__getitem__, state.live_jobs[app_id]))
+    known = state.longest_waits.get(app_id)
+    if known is not None and known[0] == live and known[1] is state.topology:
+        return known[2]
+    waiting = _waiting_of(state, app_id)
+    longest = max([_time_left(state, job) for job in waiting], default=None)
+    if len(waiting) == len(live):
+        state.longest_waits[app_id] = (live, state.topology, longest)
+    return longest
 
 
 def _time_left(state: State, job: Job) -> float:
     """How long a waiting job would run at its best; remembered until the job or the cluster is another."""
-    known = state.times_left.get(job.job_id)
+    known = state.times_left.get(job.report.job_id)
     if known is not None and known[0] is job and known[1] is state.topology:
         return known[2]
     count = max(job.report.gang, job.wanted)

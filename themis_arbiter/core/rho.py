@@ -73,34 +73,29 @@ def rho_of(market: Market, app: MarketApp, left_ms: float) -> float:
     return max(1.0, market.now_ms - app.arrival_ms + left_ms) / app.t_independent_ms
 
 
-def regret(market: Market, app: MarketApp, job: MarketJob) -> float:
-    """Rho that its app ends with if this job is passed over once more (mechanism.md, section 6, rule 2)."""
-    count = max(job.gang, job.wanted)
-    topology = market.supply.topology
-    runs_on = (*job.held, *job.ending)
-    level = topology.locality(runs_on) if len(runs_on) >= job.gang else topology.best_locality(count)
-    # At its fastest GPU type, whichever it runs on: else who runs on the slow one would be urgent and take the fast one from
-    # who is not, to be urgent in turn, and both would move with every lease.
-    speed = job_speed(market, job, count, max(level, topology.best_locality(count)))
-    passed_over = market.now_ms - app.arrival_ms + next_chance_ms(market.settings) + job.remaining / speed
-    return passed_over / app.t_independent_ms
-
-
 def regrets_of(market: Market) -> dict[JobId, float]:
-    """`regret` of every job of the market: most of them wait and are told apart by model and GPUs only."""
-    speeds: dict[tuple[str, int, GpuSpeeds], float] = {}
+    """By job, the rho that its app ends with if the job is passed over once more (mechanism.md, section 6, rule 2).
+
+    Jobs are told apart by model, GPUs and, where they run, the distance of these; most wait. The speed is that of its fastest
+    GPU type, whichever it runs on: else who runs on the slow one would be urgent and take the fast one from who is not, to be
+    urgent in turn, and both would move with every lease.
+    """
+    topology = market.supply.topology
+    speeds: dict[tuple[str, int, GpuSpeeds, Locality], float] = {}
     later_ms = next_chance_ms(market.settings)
     found: dict[JobId, float] = {}
     for app in market.apps:
         passed_ms, t_independent_ms = market.now_ms - app.arrival_ms + later_ms, app.t_independent_ms
         for job in app.jobs:
+            count = max(job.wanted, job.gang)
+            level = topology.best_locality(count)
             if job.ending or job.held:
-                found[job.job_id] = regret(market, app, job)
-                continue
-            alike = (job.model, max(job.wanted, job.gang), job.gpu_speeds)
+                runs_on = (*job.held, *job.ending) if job.held else job.ending
+                level = max(level, topology.locality(runs_on)) if len(runs_on) >= job.gang else level
+            alike = (job.model, count, job.gpu_speeds, level)
             speed = speeds.get(alike)
             if speed is None:
-                speed = speeds[alike] = job_speed(market, job, alike[1], market.supply.topology.best_locality(alike[1]))
+                speed = speeds[alike] = job_speed(market, job, count, level)
             found[job.job_id] = (passed_ms + job.remaining / speed) / t_independent_ms
     return found
 

@@ -144,6 +144,7 @@ class State:
         self.told_work: dict[JobId, GpuMillis] = {}  # what the fluid model was last told of each job
         self.market_jobs: dict[JobId, tuple[Job, MarketJob]] = {}  # as policies last saw them
         self.times_left: dict[JobId, tuple[Job, Topology, float]] = {}  # of jobs that wait, see core.recall
+        self.longest_waits: dict[AppId, tuple[tuple[Job, ...], Topology, float | None]] = {}  # of apps whose jobs all wait
         self.seen_apps: dict[AppId, SeenApp] = {}  # of which all jobs wait
         self.precedent: Precedent | None = None
         self.version = 0  # rises with every step but those after which only the time, meters and lease ends are others

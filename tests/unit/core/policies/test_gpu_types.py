@@ -10,7 +10,7 @@ from themis_arbiter.core.policies.base import Market, MarketApp, MarketJob
 from themis_arbiter.core.policies.handout import HandOut, in_order
 from themis_arbiter.core.policies.holes import Holes
 from themis_arbiter.core.policies.pools import Pools
-from themis_arbiter.core.rho import regret
+from themis_arbiter.core.rho import regrets_of
 from themis_arbiter.core.topology import Machine, Topology
 from themis_arbiter.core.types import GpuSpeeds, JobId
 
@@ -108,7 +108,7 @@ def test_bids_have_rows_by_type_and_on_any_where_one_is_too_few() -> None:
 def test_who_runs_on_slow_gpus_is_no_more_urgent_for_it() -> None:
     def regret_on(*gpus: str) -> float:
         one = job("a/1", gang=4, ending=gpus, gpu_speeds=BOTH)
-        return regret(typed(app(one)), app(one), one)
+        return regrets_of(typed(app(one)))[one.job_id]
 
     slow, fast = (regret_on(*(f"{name}:{k}" for k in range(4))) for name in ("k0", "v0"))
     assert slow == fast
