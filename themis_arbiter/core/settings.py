@@ -11,6 +11,8 @@ from themis_arbiter.core.types import CoreError, GpuMillis, Millis, OnLeaseEnd
 NO_SHOW_LEASES_MAX: Final = 8  # a no-show is offered nothing for 1, 2, 4, ... at most so many leases
 ADMISSION_RHO_MAX: Final = 1e6
 REGRET_MAX: Final = 1e9
+GANG_SHARE_MAX: Final = 2.0  # of the cluster; above 1 no gang is so large
+OWED_LEASES_MAX: Final = 1e6
 ADMISSION_QUEUE_MAX: Final = 10_000
 AGING_MAX: Final = 8.0
 LEASE_MS_MAX: Final = 7 * 24 * 3_600_000

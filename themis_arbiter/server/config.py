@@ -66,6 +66,8 @@ SETTINGS: Final[tuple[Setting, ...]] = (
     Setting("recall", values.boolean, True, "Whether leases may end early, with notice, for urgent jobs that wait."),
     Setting("urgent_above", values.regret, 1.02, "Rho that a waiting job is heading for above which it is urgent and bids."),
     Setting("starving_above", values.regret, 1.3, "And above which it goes before all who came later."),
+    Setting("large_gang", values.gang_share, 0.5, "Share of the cluster from which on a gang's first lease is owed; 2: never."),
+    Setting("owed_leases", values.lease_count, 1.0, "Leases after its share has paid for it, from when on it goes first."),
     Setting("tick", values.duration, "60 s", "How often recall looks for urgent jobs that wait."),
     Setting("gang_wait", values.duration, "10 s", "A gang whose containers are not whole by then is handed back."),
     Setting("no_show", values.duration, "60 s", "GPUs granted, asked for and still unused then are taken back."),
@@ -104,7 +106,7 @@ DURATIONS: Final = (
 # And those that are what they are called.
 DIRECT: Final = (
     *("policy", "fairness_knob", "payments", "observe_only", "recall", "urgent_above", "starving_above"),
-    *("admission_max_rho", "admission_queue_max"),
+    *("large_gang", "owed_leases", "admission_max_rho", "admission_queue_max"),
 )
 SECTIONS: Final = tuple(dict.fromkeys(s.key.partition(".")[0] for s in SETTINGS if "." in s.key))
 

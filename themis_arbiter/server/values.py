@@ -10,7 +10,7 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from themis_arbiter.core.settings import ADMISSION_RHO_MAX, REGRET_MAX, WEIGHT_MAX
+from themis_arbiter.core.settings import ADMISSION_RHO_MAX, GANG_SHARE_MAX, OWED_LEASES_MAX, REGRET_MAX, WEIGHT_MAX
 from themis_arbiter.core.types import Millis
 
 DURATION_MS_MAX: Final = 366 * 24 * 3_600_000
@@ -158,6 +158,24 @@ def regret(value: object, _origin: Origin) -> float:
     number = _float(value)
     if number is None or not 0.0 < number <= REGRET_MAX:
         raise ValueProblem(f"{shown(value)} is not a number above 0 and up to {REGRET_MAX:g}; write one, such as 1.5")
+    return number
+
+
+def gang_share(value: object, _origin: Origin) -> float:
+    """A number above 0, up to GANG_SHARE_MAX. Errors: ValueProblem."""
+    number = _float(value)
+    if number is None or not 0.0 < number <= GANG_SHARE_MAX:
+        raise ValueProblem(
+            f"{shown(value)} is not a number above 0 and up to {GANG_SHARE_MAX:g}; such as 0.5; above 1 no gang is large"
+        )
+    return number
+
+
+def lease_count(value: object, _origin: Origin) -> float:
+    """A number from 0 to OWED_LEASES_MAX. Errors: ValueProblem."""
+    number = _float(value)
+    if number is None or not 0.0 <= number <= OWED_LEASES_MAX:
+        raise ValueProblem(f"{shown(value)} is not a number from 0 to {OWED_LEASES_MAX:g}; write one, such as 1")
     return number
 
 

@@ -67,6 +67,8 @@ def test_every_setting_can_be_said_in_the_file(file: Path, tmp_path: Path) -> No
         fairness_knob = 0.5
         urgent_above = 1.2
         starving_above = 3
+        large_gang = 0.25
+        owed_leases = 2
         admission_max_rho = 2
         admission_queue_max = 9
         payments = false
@@ -94,6 +96,7 @@ def test_every_setting_can_be_said_in_the_file(file: Path, tmp_path: Path) -> No
     assert (s.restart_cost_ms, s.tick_ms, s.gang_wait_ms) == (1_500, 2_000, 4_000)
     assert (s.policy, s.fairness_knob, s.payments) == ("paper", 0.5, False)
     assert (s.urgent_above, s.starving_above) == (1.2, 3.0)
+    assert (s.large_gang, s.owed_leases) == (0.25, 2.0)
     assert (s.admission_max_rho, s.admission_queue_max) == (2.0, 9)
     names = {f.name for f in fields(s) if f.name.removesuffix("_ms") in BY_KEY}
     assert len(names) == len(DURATIONS) + len(DIRECT) + 2  # with on_lease_end and share_by
@@ -153,6 +156,8 @@ def test_paths_in_a_file_start_at_the_file_and_others_at_the_working_folder(
         ('policy = "teamis"', "FILE: policy: 'teamis' is not one of the values there are; write one of: "),
         ("fairness_knob = 1.1", "FILE: fairness_knob: 1.1 is not a number from 0 to 1"),
         ("urgent_above = 0", "FILE: urgent_above: 0 is not a number above 0 and up to 1e+09; write one, such as 1.5"),
+        ("large_gang = 0", "FILE: large_gang: 0 is not a number above 0 and up to 2; such as 0.5; above 1 no gang"),
+        ("owed_leases = -1", "FILE: owed_leases: -1 is not a number from 0 to 1e+06; write one, such as 1"),
         ("starving_above = inf", "FILE: starving_above: inf is not a number above 0 and up to 1e+09"),
         (
             "starving_above = 1",
