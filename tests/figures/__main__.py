@@ -21,6 +21,8 @@ from tests.figures.tables import (
     Runs,
     by_policy,
     by_workload,
+    estimate_verdicts,
+    halving_verdicts,
     order_exceptions,
     table,
     verdict_table,
@@ -112,6 +114,8 @@ def show(name: str, outcomes: Sequence[Outcome], out: Path, inputs: Inputs) -> s
     good = [o for o in outcomes if o.summary is not None]
     if name in {"targets", "estimates"}:
         return _show_targets(name, good)
+    if name == "halving":
+        return _show_halving(good)
     if name == "lying":
         return _show_lying(good, out, inputs)
     if name == "systems":
@@ -127,8 +131,21 @@ def _show_targets(name: str, good: Sequence[Outcome]) -> str:
         by_key.setdefault((settings["workload"], settings["policy"]), []).append(o.summary or {})
     worst = {key: max(runs, key=lambda run: float(run["max_rho"])) for key, runs in by_key.items()}
     runs = Runs(worst)
-    parts = [by_policy(runs), by_workload(runs)]
-    return "\n".join([*parts, verdict_table(verdicts(runs))] if name == "targets" else parts)
+    met = verdicts(runs) if name == "targets" else estimate_verdicts(runs)
+    return "\n".join([by_policy(runs), by_workload(runs), verdict_table(met)])
+
+
+def _show_halving(good: Sequence[Outcome]) -> str:
+    by_policy: dict[str, list[Mapping[str, Any]]] = {}
+    for o in good:
+        by_policy.setdefault(dict(o.point.settings)["policy"], []).append(o.summary or {})
+    rows = []
+    for key, rho in _means(good, ("workload", "policy"), "max_rho").items():
+        mine = [o.summary or {} for o in good if tuple(dict(o.point.settings)[k] for k in ("workload", "policy")) == key]
+        worst, p95 = (max(float(run[figure]) for run in mine) for figure in ("max_rho", "p95_rho"))
+        rows.append([*key, _cell(rho), f"{worst:.2f}", f"{p95:.2f}", f"{min(float(r['frac_rho_le_1_05']) for r in mine):.2f}"])
+    header = ("workload", "policy", "max rho", "worst seed", "p95, worst", "rho <= 1.05, least")
+    return "\n".join([table(header, rows), verdict_table(halving_verdicts(by_policy))])
 
 
 def _means(good: Sequence[Outcome], keys: Sequence[str], figure: str) -> dict[tuple[str, ...], Interval]:

@@ -109,13 +109,19 @@ def point(settings: Mapping[str, str], workload: Workload, inputs: Inputs, seed:
     return Point(settings=tuple(settings.items()), seed=seed, arguments=arguments)
 
 
-def generated(inputs: Inputs, which: str, seed: int, load: str = LOAD, network: int | None = None) -> Workload:
-    """A workload of the paper's, generated if it is not there yet; `network` per cent of the apps suffer from distance."""
-    name = f"{which}_load{load}_n{'-' if network is None else network}_{inputs.apps}_s{seed}"
+def generated(
+    inputs: Inputs, which: str, seed: int, load: str = LOAD, network: int | None = None, styles: str = ""
+) -> Workload:
+    """A workload of the paper's, generated if it is not there yet; `network` per cent of the apps suffer from distance.
+
+    `styles` are shares of tuning styles; all jobs of all apps run to their end unless they say otherwise.
+    """
+    name = f"{which}_load{load}_n{'-' if network is None else network}_{inputs.apps}{styles and '_' + styles}_s{seed}"
     trace = inputs.folder / f"{name}.csv"
     if not trace.exists():
         inputs.folder.mkdir(parents=True, exist_ok=True)
-        mix = () if network is None else ("--models", _mix(network / 100))
+        mix: tuple[str, ...] = () if network is None else ("--models", _mix(network / 100))
+        mix += ("--styles", styles) if styles else ()
         size = ("--apps", str(inputs.apps), "--gpus", str(inputs.gpus))
         command = (*PROGRAM, "trace", "generate", "--workload", which, "--seed", str(seed), "--load", load, *size, *mix)
         half_made = trace.with_suffix(".new")
@@ -144,6 +150,16 @@ def estimates(inputs: Inputs) -> list[Point]:
         for w in target_workloads(inputs)
         for policy in ("guard", "themis", "srsf")
         for seed in range(3)
+    ]
+
+
+def halving(inputs: Inputs) -> list[Point]:
+    """Successive halving: jobs declare their whole work, and all but one in two stop after each rung."""
+    return [
+        point({"workload": which, "policy": policy}, generated(inputs, which, seed, styles="halving=1"), inputs, seed)
+        for which in ("w1", "w2")
+        for policy in ("guard", "themis", "srsf")
+        for seed in inputs.seeds
     ]
 
 
@@ -226,6 +242,7 @@ def knob(inputs: Inputs) -> list[Point]:
 EXPERIMENTS: Final = {
     "targets": targets,
     "estimates": estimates,
+    "halving": halving,
     "systems": systems,
     "contention": contention,
     "network": network,

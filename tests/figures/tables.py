@@ -165,6 +165,30 @@ def verdicts(runs: Runs) -> list[Verdict]:
     return found
 
 
+def estimate_verdicts(runs: Runs) -> list[Verdict]:
+    """Target 4's first half; `runs`: of each workload and policy the worst of its seeds."""
+    found: list[Verdict] = []
+    for policy in OURS:
+        rhos = [float(run["max_rho"]) for _, run in runs.of(policy)]
+        if not rhos:
+            continue
+        found.append(Verdict(f"4: {policy}, max rho, mean <= 1.4", geometric(rhos) <= 1.4, f"{geometric(rhos):.3f}"))
+        times = runs.ratios(policy, "max_rho", lambda w: None if (r := runs.get(w, "srsf")) is None else float(r["max_rho"]))
+        if times:
+            most = max(times)
+            found.append(Verdict(f"4: {policy}, max rho no more than 2 % above SRSF's on each", most <= 1.02, f"{most:.3f}x"))
+    return found
+
+
+def halving_verdicts(runs: Mapping[str, Sequence[Summary]]) -> list[Verdict]:
+    """Target 4's second half; `runs`: each policy's, over workloads and seeds."""
+    rhos = {policy: [float(run["max_rho"]) for run in runs[policy]] for policy in OURS if runs.get(policy)}
+    return [
+        Verdict(f"4: {p}, successive halving, max rho, mean <= 1.3", geometric(r) <= 1.3, f"{geometric(r):.3f}")
+        for p, r in rhos.items()
+    ]
+
+
 def verdict_table(found: Sequence[Verdict]) -> str:
     """Met or missed, with the figure."""
     return table(("target", "", "figure"), [[v.target, "met" if v.is_met else "**missed**", v.figure] for v in found])

@@ -9,7 +9,17 @@ import pytest
 from tests.figures.__main__ import main
 from tests.figures.charts import Group, bar_chart
 from tests.figures.experiments import EXPERIMENTS, Inputs, liar, targets
-from tests.figures.tables import Runs, by_policy, by_workload, geometric, geometric_interval, order_exceptions, verdicts
+from tests.figures.tables import (
+    Runs,
+    by_policy,
+    by_workload,
+    estimate_verdicts,
+    geometric,
+    geometric_interval,
+    halving_verdicts,
+    order_exceptions,
+    verdicts,
+)
 from themis_arbiter.sim.sweep import interval
 
 
@@ -60,6 +70,21 @@ def test_targets_are_met_or_missed_by_their_figures() -> None:
     assert by_policy(runs).count("\n") == 2 + 4
 
 
+def test_targets_with_estimates_and_halving_are_of_ours_only() -> None:
+    runs = Runs(
+        {("a", "guard"): summary(1.5), ("b", "guard"): summary(1.2), ("a", "srsf"): summary(1.4), ("b", "srsf"): summary(1.3)}
+    )
+    mean, each = estimate_verdicts(runs)
+    assert mean.is_met
+    assert (each.target, each.is_met, each.figure) == (
+        "4: guard, max rho no more than 2 % above SRSF's on each",
+        False,
+        "1.071x",
+    )
+    (only,) = halving_verdicts({"themis": [summary(1.2), summary(1.5)], "srsf": [summary(1.0)]})
+    assert (only.target, only.is_met) == ("4: themis, successive halving, max rho, mean <= 1.3", False)
+
+
 def test_a_chart_has_a_bar_for_each_of_ours_and_one_for_each_of_the_papers() -> None:
     groups = [Group("x", {"a": interval([1.0, 2.0]), "b": interval([3.0])}, {"a": 2.5})]
     text = bar_chart("t", "y", groups, ("a", "b"))
@@ -71,7 +96,8 @@ def test_the_nineteen_workloads_of_the_targets(tmp_path: Path) -> None:
     inputs = Inputs(tmp_path, tmp_path / "traces", (0,))
     points = targets(inputs, ("guard",))
     assert len(points) == len({p.key for p in points}) == 19
-    assert set(EXPERIMENTS) == {"targets", "estimates", "systems", "contention", "network", "bid_error", "lying", "knob"}
+    judged, papers = {"targets", "estimates", "halving"}, {"systems", "contention", "network", "bid_error", "lying", "knob"}
+    assert set(EXPERIMENTS) == judged | papers
 
 
 @pytest.mark.parametrize(

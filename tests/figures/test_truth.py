@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.figures import truth
-from tests.figures.truth import LIES, WINDOWS, gains, keys, liars, outcome, rows
+from tests.figures.truth import CROWD, LIES, WINDOWS, crowd, crowd_rows, error_rows, gains, keys, liars, outcome, rows
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def test_gains_are_against_the_same_run_with_the_truth() -> None:
 
 def test_liars_are_dealt_to_all_windows() -> None:
     asked = keys(["srsf", "las"], 2 * len(WINDOWS))
-    assert len(asked) == len(set(asked)) == 2 * len(WINDOWS) * (1 + 2 * len(LIES))
+    assert len(asked) == len(set(asked)) == 2 * len(WINDOWS) * (1 + 3 * len(LIES))
     assert asked[0] == "srsf|0|||"
     assert len(set(liars(0, 15))) == 15
 
@@ -53,6 +53,22 @@ def test_a_run_has_every_app_with_the_truth_and_else_the_liar_alone() -> None:
     truth = outcome("srsf|0|||")
     one = liars(0, 15)[7]
     lied = outcome(f"srsf|0|{one}|work|1.5")
-    assert truth[""] == pytest.approx(sum(t for a, t in truth.items() if a))
+    assert truth[""] == pytest.approx(sum(t for a, t in truth.items() if a.startswith("app")))
     assert set(lied) == {one, ""}
     assert lied[one] >= 0.9 * truth[one], "who says that it has more to do comes later under srsf"
+
+
+def test_an_error_costs_what_the_same_lie_loses() -> None:
+    by_lie = {("srsf", "work", "0.5"): [(0.2, 0.0), (-0.1, 0.0)], ("srsf", "slowdown", "0.5"): [(0.3, 0.0)]}
+    assert error_rows(by_lie) == [["srsf", "x 0.5", "2", "-5.0 %", "+10.0 %"]]
+
+
+def test_the_honest_are_the_same_apps_with_and_without_the_lies_of_the_others() -> None:
+    many = crowd(0)
+    assert len(many) == 0.3 * len(liars(0, 1000))
+    truth, lied = outcome("srsf|0|||"), outcome(f"srsf|0|{CROWD}|work|0.5")
+    assert truth["honest_s"] == pytest.approx(sum(t for a, t in truth.items() if a.startswith("app") and a not in many))
+    (row,) = crowd_rows([("srsf|0|||", truth), (f"srsf|0|{CROWD}|work|0.5", lied)])
+    assert row[:4] == ["srsf", "work", "x 0.5", "1"]
+    assert row[4] == row[5] == f"{100 * (lied['honest_s'] / truth['honest_s'] - 1):+.1f} %"
+    assert lied["honest_s"] > truth["honest_s"], "who says that it has half to do goes first under srsf"

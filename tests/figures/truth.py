@@ -1,4 +1,4 @@
-"""Whole runs in which one app lies: what its lie gains it, under several policies (mechanism.md, section 8, target 5).
+"""Whole runs in which one app lies, or three in ten do: what that gains and costs (mechanism.md, section 8, target 5).
 
     python -m tests.figures.truth [--liars 150] [--policies themis,srsf] [--write-docs]
 
@@ -32,6 +32,8 @@ WINDOWS: Final = tuple((name, cluster, 400 * k) for name, cluster in (("06", "c6
 WINDOW_JOBS: Final = 100
 RESTART_S: Final = 40.0
 FLOOR_S: Final = 600.0
+CROWD: Final = "crowd"  # in place of a liar: three apps in ten lie alike
+CROWD_SHARE: Final = 0.3
 LIES: Final = tuple((about, factor) for about in ("work", "slowdown", "parallelism") for factor in (0.5, 1.5))
 POLICIES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = {
     "themis": ("themis", {}),
@@ -61,29 +63,49 @@ def liars(number: int, count: int) -> list[str]:
     return [apps[(2 * k + 1) * len(apps) // (2 * count)] for k in range(min(count, len(apps)))]
 
 
-def outcome(key: str) -> dict[str, float]:
-    """Seconds that every app took, in the run `policy|window|liar|about|factor`; no liar: everybody tells the truth."""
+def crowd(number: int) -> set[str]:
+    """Three apps in ten of a window, evenly by arrival."""
+    apps = list(dict.fromkeys(j.app_id for j in window(number)[0].jobs))
+    return {app for k, app in enumerate(apps) if int((k + 1) * CROWD_SHARE) > int(k * CROWD_SHARE)}
+
+
+def outcome(key: str) -> dict[str, Any]:
+    """The run `policy|window|liar|about|factor`; no liar: everybody tells the truth.
+
+    Seconds that the liar took, without one every app; "": the others, or all, together. Where many lie: what the honest took
+    together, and the largest rho among them; without a liar these are of who is honest where many lie.
+    """
     policy, number, liar, about, factor = key.split("|")
     name, sets = POLICIES[policy]
     trace, topology, slowdowns = window(int(number))
-    lies = (Misreport(liar, about, float(factor)),) if liar else ()
+    many = crowd(int(number))
+    who = many if liar == CROWD else {liar} if liar else set()
+    lies = tuple(Misreport(app, about, float(factor)) for app in sorted(who))
     settings = make_settings(name, lease_s=None, restart_cost_s=RESTART_S, rho_floor_s=FLOOR_S, knob=None, sets=sets)
     inputs = Inputs(trace=trace, topology=topology, slowdowns=slowdowns, settings=settings, misreports=lies)
     done = replay(inputs, io.StringIO())
     found = app_figures(done.jobs, done.weights, topology.gpu_count, FLOOR_S)
     times = {f.app_id: f.t_shared_s for f in found}
-    own = {liar: times[liar]} if liar else times
-    return own | {"": sum(t for a, t in times.items() if a != liar)}  # "": the honest ones together
+    honest = {
+        "honest_s": sum(t for a, t in times.items() if a not in many),
+        "honest_max_rho": max(f.rho for f in found if f.app_id not in many),
+    }
+    if liar == CROWD:
+        return honest
+    if not liar:
+        return {**times, "": sum(times.values()), **honest}
+    return {liar: times[liar], "": sum(t for a, t in times.items() if a != liar)}
 
 
-def gains(found: Iterable[tuple[str, dict[str, float]]]) -> dict[tuple[str, str, str], list[tuple[float, float]]]:
+def gains(found: Iterable[tuple[str, Mapping[str, float]]]) -> dict[tuple[str, str, str], list[tuple[float, float]]]:
     """By policy, what the lie is about and its factor: each liar's gain and what the others lost by it, as shares."""
-    honest: dict[tuple[str, str], dict[str, float]] = {}
+    honest: dict[tuple[str, str], Mapping[str, float]] = {}
     out: dict[tuple[str, str, str], list[tuple[float, float]]] = {}
     for key, times in found:
         policy, number, liar, about, factor = key.split("|")
         if not liar:
             honest[policy, number] = times
+        if liar in ("", CROWD):
             continue
         truth = honest[policy, number]
         others = truth[""] - truth[liar]
@@ -110,6 +132,35 @@ def rows(found: Mapping[tuple[str, str, str], Sequence[tuple[float, float]]]) ->
     return out
 
 
+def error_rows(found: Mapping[tuple[str, str, str], Sequence[tuple[float, float]]]) -> list[list[str]]:
+    """What an honest app pays whose work is estimated that far off: who lies about work, seen from the other side."""
+    out = []
+    for (policy, about, factor), pairs in found.items():
+        if about == "work":
+            paid = [-g for g, _ in pairs]
+            out.append([policy, f"x {factor}", str(len(paid)), _percent(sum(paid) / len(paid)), _percent(max(paid))])
+    return out
+
+
+def crowd_rows(found: Iterable[tuple[str, Mapping[str, float]]]) -> list[list[str]]:
+    """A row for each policy and lie that three in ten tell: what the honest lose by it over all windows, and their rho."""
+    truths: dict[tuple[str, str], Mapping[str, float]] = {}
+    lied: dict[tuple[str, str, str], list[tuple[Mapping[str, float], Mapping[str, float]]]] = {}
+    for key, run in found:
+        policy, number, liar, about, factor = key.split("|")
+        if not liar:
+            truths[policy, number] = run
+        elif liar == CROWD:
+            lied.setdefault((policy, about, factor), []).append((truths[policy, number], run))
+    out = []
+    for (policy, about, factor), pairs in lied.items():
+        lost = [run["honest_s"] / truth["honest_s"] - 1 for truth, run in pairs]
+        before, after = (max(run["honest_max_rho"] for run in runs) for runs in zip(*pairs, strict=True))
+        mean = _percent(sum(lost) / len(lost))
+        out.append([policy, about, f"x {factor}", str(len(pairs)), mean, _percent(max(lost)), f"{before:.2f}", f"{after:.2f}"])
+    return out
+
+
 def _percent(share: float) -> str:
     return f"{100 * share:+.1f} %"
 
@@ -127,6 +178,12 @@ HEADER: Final = (
     ),
 )
 
+ERROR_HEADER: Final = ("policy", "work declared", "apps", "it takes longer by, mean", "most")
+CROWD_HEADER: Final = (
+    *("policy", "three in ten lie about", "factor", "windows", "the honest lose, mean", "in the worst window"),
+    *("their max rho with the truth", "and so"),
+)
+
 
 def keys(policies: Sequence[str], count: int) -> list[str]:
     """Runs of all windows, the one with the truth first; liars are dealt to the windows evenly."""
@@ -136,7 +193,7 @@ def keys(policies: Sequence[str], count: int) -> list[str]:
         for number in range(len(WINDOWS)):
             found.append(f"{policy}|{number}|||")
             mine = liars(number, each)[: max(0, count - number * each)]
-            found += [f"{policy}|{number}|{liar}|{about}|{factor:g}" for liar in mine for about, factor in LIES]
+            found += [f"{policy}|{number}|{liar}|{about}|{factor:g}" for liar in (*mine, CROWD) for about, factor in LIES]
     return found
 
 
@@ -146,8 +203,16 @@ def main(arguments: Sequence[str]) -> int:
     if not SHARED.is_dir():
         print(f"the shared traces are not at {SHARED}", file=sys.stderr)
         return 2
-    found = kept(given.out / "runs.jsonl", keys(given.policies, given.liars), outcome, given.jobs, "runs")
-    tell(given, "truth", table(HEADER, rows(gains(found))))
+    found = list(kept(given.out / "runs.jsonl", keys(given.policies, given.liars), outcome, given.jobs, "runs"))
+    by_lie = gains(found)
+    parts = [
+        table(HEADER, rows(by_lie)),
+        "An honest app whose work is estimated that far off, and nobody else's:\n",
+        table(ERROR_HEADER, error_rows(by_lie)),
+        "Three apps in ten tell the same lie:\n",
+        table(CROWD_HEADER, crowd_rows(found)),
+    ]
+    tell(given, "truth", "\n\n".join(part.strip() for part in parts))
     return 0
 
 
