@@ -61,6 +61,14 @@ class Floor:
             return self.machine_index.get(home.machine)
         return self.rack_index.get(home.rack)
 
+    def size(self, level: Locality, pin: int) -> int:
+        """GPUs on offer at a place that `pin` found."""
+        if level == Locality.SLOT:
+            return len(self.cells[pin])
+        if level == Locality.MACHINE:
+            return self.offered[pin]
+        return sum([self.offered[machine] for machine in self.rack_machines[pin]])
+
     def caps(self, job_id: JobId, unit: int, types: tuple[str, ...] = ()) -> Counts | None:
         """The most GPUs, in whole units, that the job has room for on each machine; None where the supply is the limit.
 

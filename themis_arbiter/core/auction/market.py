@@ -130,6 +130,8 @@ class Market:
         named = self.floor.pin(part) if part.keep or part.anchor else None
         if named is None and (part.keep or part.anchor) and part.level < Locality.CLUSTER:
             return None  # nothing is on offer where it would have to grow
+        if named is not None and len(part.keep) + part.more > self.floor.size(part.level, named):
+            return None  # it cannot grow as much where it is
         caps = self._caps_row(part)
         kind = _kind(part, has_caps=caps != NOBODY)
         pin = NOBODY if named is None else named

@@ -30,6 +30,7 @@ from themis_arbiter.core.kernels.layout import (
     SLOT,
     Ints,
 )
+from themis_arbiter.core.kernels.loads import LOADS, add_option, fill_room, has_room
 from themis_arbiter.core.kernels.packing import CANNOT, FITS, UNKNOWN, pack
 from themis_arbiter.core.kernels.placing import clear, release, try_option
 from themis_arbiter.core.kernels.sorting import sorted_by
@@ -88,22 +89,38 @@ def _core_size(m: Ints, apps: Ints, surplus: Ints, best: Ints, gap: int, gpus: i
 
 
 @kernel
-def core_of(m: Ints, apps: Ints, surplus: Ints, best: Ints, gap: int, values: Ints, gpus: int) -> Ints:
-    """Options of these apps of regret below the gap, worth `values`, for so many GPUs.
+def _may_fit(m: Ints, s: Ints, app: int, option: int) -> bool:
+    """Whether an option may fit beside what is promised in `s`: sure where it has one need only, which then has all places."""
+    if s[m[LEFT]] == m[N_GPUS] or m[m[NEED_START] + option + 1] - m[m[NEED_START] + option] > 1:
+        return True
+    fits: bool = try_option(m, s, app, option)
+    if fits:
+        release(m, s, app)
+    return fits
+
+
+@kernel
+def core_of(m: Ints, s: Ints, apps: Ints, surplus: Ints, best: Ints, gap: int, values: Ints, gpus: int) -> Ints:
+    """Options of these apps of regret below the gap, worth `values`, for so many GPUs, that may fit beside what is in `s`.
 
     Apps with a choice come first, then those hard to place, as they come in `apps` where that is equal.
     """
-    count, members = 0, len(apps)
-    rank = zeros(members)
+    most, count, members = 0, 0, len(apps)
+    for app in apps:
+        most += m[m[OPTION_START] + app + 1] - m[m[OPTION_START] + app] + 1
+    rank, begin, options = zeros(members), zeros(members + 1), zeros(most)
     for at in range(members):
-        app = apps[at]
-        own, hard = 1 if best[app] < gap else 0, 1 << 40
+        app, hard = apps[at], 1 << 40
         for option in range(m[m[OPTION_START] + app], m[m[OPTION_START] + app + 1]):
-            if best[app] - surplus[option] < gap:
-                own += 1
+            if best[app] - surplus[option] < gap and _may_fit(m, s, app, option):
+                options[count] = option
+                count += 1
                 hard = min(hard, _hardness(m, option))
-        count += own
-        rank[at] = hard + (1 << 45 if own > 1 else 0)
+        if best[app] < gap:
+            options[count] = NOBODY
+            count += 1
+        begin[at + 1] = count
+        rank[at] = hard + (1 << 45 if count > begin[at] + 1 else 0)
     order = sorted_by(rank)
     c = zeros(CORE_HEADER + 2 * members + 1 + 3 * count)
     c[MEMBERS], c[ENTRIES] = members, count
@@ -112,19 +129,15 @@ def core_of(m: Ints, apps: Ints, surplus: Ints, best: Ints, gap: int, values: In
     c[MORE], c[VALUE] = c[OPTIONS] + count, c[OPTIONS] + 2 * count
     k, width, span = 0, gpus, 0
     for at in range(members):
-        app = apps[order[at]]
-        c[c[APPS] + at] = app
+        c[c[APPS] + at] = apps[order[at]]
         first, least, most = k, 1 << 40, 0
-        for option in range(m[m[OPTION_START] + app], m[m[OPTION_START] + app + 1]):
-            if best[app] - surplus[option] < gap:
-                c[c[OPTIONS] + k], c[c[MORE] + k] = option, m[m[OPTION_GPUS] + option]
-                c[c[VALUE] + k] = values[option]
-                k += 1
-        if best[app] < gap:
-            c[c[OPTIONS] + k], c[c[MORE] + k], c[c[VALUE] + k] = NOBODY, 0, 0
+        for at_option in range(begin[order[at]], begin[order[at] + 1]):
+            option = options[at_option]
+            if option != NOBODY:
+                c[c[MORE] + k], c[c[VALUE] + k] = m[m[OPTION_GPUS] + option], values[option]
+            c[c[OPTIONS] + k] = option
+            least, most = min(least, c[c[MORE] + k]), max(most, c[c[MORE] + k])
             k += 1
-        for entry in range(first, k):
-            least, most = min(least, c[c[MORE] + entry]), max(most, c[c[MORE] + entry])
         for entry in range(first, k):
             c[c[MORE] + entry] -= least
         c[c[START] + at + 1] = k
@@ -186,14 +199,15 @@ def finish(
     values = zeros(m[N_OPTIONS])
     for option in range(m[N_OPTIONS]):
         values[option] = surplus[option] + common * m[m[OPTION_GPUS] + option]
-    c = core_of(m, apps[:count], surplus, most, bound - mark, values, m[N_GPUS])
+    clear(m, trial)
+    clear(m, spare)
+    c = core_of(m, trial, apps[:count], surplus, most, bound - mark, values, m[N_GPUS])
     table = table_of(c)
     offset = base - common * m[N_GPUS]
     bound = min(bound, offset + table[c[WIDTH]])
     if bound <= mark:
         return worth, max(bound, worth), 0
-    clear(m, trial)
-    return search(m, best, trial, spare, c, table, offset, worth, mark, bound, nodes_max, nodes_max // PACK_SHARE)
+    return search(m, best, trial, spare, c, table, apps[:0], offset, worth, mark, bound, nodes_max, nodes_max // PACK_SHARE)
 
 
 @kernel
@@ -219,8 +233,10 @@ def _fill_level(
 
 
 @kernel
-def _place(m: Ints, trial: Ints, spare: Ints, c: Ints, depth: int, option: int, nodes_max: int, spent: Ints) -> int:
-    """Add an option to what is placed, apps of the core before it placed anew if need be; FITS, CANNOT or UNKNOWN."""
+def _place(
+    m: Ints, trial: Ints, spare: Ints, c: Ints, movers: Ints, depth: int, option: int, nodes_max: int, spent: Ints
+) -> int:
+    """Add an option, movers and apps of the core before it placed anew if need be and there are nodes for it."""
     app = c[c[APPS] + depth]
     if try_option(m, trial, app, option):
         return FITS
@@ -232,12 +248,24 @@ def _place(m: Ints, trial: Ints, spare: Ints, c: Ints, depth: int, option: int, 
     for at in range(depth):
         if spare[m[CHOSEN] + c[c[APPS] + at]] != NOBODY:
             release(m, spare, c[c[APPS] + at])
+    for mover in movers:
+        release(m, spare, mover)
     trial[m[CHOSEN] + app] = option
     fit = pack(m, spare, trial, nodes_max, spent)
     trial[m[CHOSEN] + app] = NOBODY
     if fit == FITS:
         copy(trial, spare, 0)
     return fit
+
+
+@kernel
+def _count(m: Ints, trial: Ints, spare: Ints, c: Ints, movers: Ints, loads: Ints, loaded: Ints, room: Ints) -> None:
+    """What entries count as, what movers do, and what there is room for without them, as in `spare`."""
+    fill_room(m, spare, room)
+    for mover in movers:
+        add_option(m, trial[m[CHOSEN] + mover], loaded, 0)
+    for entry in range(c[ENTRIES]):
+        add_option(m, c[c[OPTIONS] + entry], loads, entry * LOADS)
 
 
 @kernel
@@ -248,6 +276,7 @@ def search(
     spare: Ints,
     c: Ints,
     table: Ints,
+    movers: Ints,
     offset: int,
     worth: int,
     mark: int,
@@ -255,14 +284,15 @@ def search(
     nodes_max: int,
     pack_nodes_max: int,
 ) -> tuple[int, int, int]:
-    """Depth-first search over the core, beside what others have in `trial`; with no nodes to pack, nobody is placed anew."""
+    """Depth-first, beside what others have in `trial`. `movers` keep as much but may be placed anew; `spare` has them not."""
     members, widest = c[MEMBERS], 1
     for at in range(members):
         widest = max(widest, c[c[START] + at + 1] - c[c[START] + at])
     entries, bounds = zeros(members * widest), zeros(members * widest)
     count, tried = zeros(members), zeros(members)
-    left, value = zeros(members + 1), zeros(members + 1)
-    spent = zeros(1)
+    left, value, spent = zeros(members + 1), zeros(members + 1), zeros(1)
+    loads, loaded, room = zeros(c[ENTRIES] * LOADS), zeros((members + 1) * LOADS), zeros(LOADS)
+    _count(m, trial, spare, c, movers, loads, loaded, room)
     left[0], value[0] = c[WIDTH], offset
     depth, unexplored = 0, mark
     count[0] = _fill_level(c, table, 0, left[0], offset, mark, entries, bounds, 0)
@@ -280,8 +310,10 @@ def search(
         tried[depth] += 1
         spent[0] += 1
         option = c[c[OPTIONS] + entry]
+        if not has_room(loads, entry * LOADS, loaded, depth * LOADS, room):
+            continue
         if option != NOBODY:
-            fit = _place(m, trial, spare, c, depth, option, pack_nodes_max, spent)
+            fit = _place(m, trial, spare, c, movers, depth, option, pack_nodes_max, spent)
             if fit != FITS:
                 unexplored = max(unexplored, reach) if fit == UNKNOWN else unexplored
                 continue

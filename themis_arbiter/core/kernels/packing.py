@@ -51,6 +51,7 @@ from themis_arbiter.core.kernels.layout import (
     WITHIN_RACK,
     Ints,
 )
+from themis_arbiter.core.kernels.loads import LOADS, add_need, fill_room, has_room
 from themis_arbiter.core.kernels.placing import cap, promise, shift
 from themis_arbiter.core.kernels.sorting import sorted_by
 
@@ -79,6 +80,8 @@ def pack(m: Ints, s: Ints, wanted: Ints, nodes_max: int, spent: Ints) -> int:
     if pieces > NEEDS_MAX:
         return UNKNOWN
     apps = apps[:count]
+    if not _has_room(m, s, wanted, apps):
+        return CANNOT
     app_of, need_at, is_more = zeros(pieces), zeros(pieces), zeros(pieces)
     _list_pieces(m, wanted, apps, app_of, need_at, is_more)
     fit = _search(m, s, app_of, need_at, is_more, nodes_max, spent)
@@ -106,6 +109,18 @@ def _keep(m: Ints, s: Ints, app: int, option: int) -> bool:
         if s[m[CELLS] + m[m[KEEP_CELL] + k]] < 0:
             return False
     return True
+
+
+@kernel
+def _has_room(m: Ints, s: Ints, wanted: Ints, apps: Ints) -> bool:
+    """Whether what these apps want beside what they keep, which is promised, may fit by counts."""
+    loads, loaded, room = zeros(LOADS), zeros(2 * LOADS), zeros(LOADS)
+    for app in apps:
+        option = wanted[m[CHOSEN] + app]
+        for at in range(m[m[NEED_START] + option], m[m[NEED_START] + option + 1]):
+            add_need(m, m[m[NEEDS] + at], loads, 0)
+    fill_room(m, s, room)
+    return has_room(loads, 0, loaded, 0, room)
 
 
 @kernel

@@ -1,10 +1,11 @@
-"""Searches over a few apps at a time, everybody else left where they are.
+"""Searches over a few apps at a time, what everybody else has left as it is.
 
 An exact search over all apps ends where there are many; over ten it takes little. So groups are drawn, by chance that is the
 same in every run. Mostly what is missing is that one app gets more and some others a little less each. So half of the groups
 are an app that has less than prices say it should, or hardly more, and those whose GPUs are worth the least; the other half
-such an app, those on a few racks or machines, and some others. When many groups in a row bring nothing, an allocation somewhat
-away from the best is made and improved in the same way, and then all apps in which it differs from the best are a group.
+such an app, those on a few racks or machines, and some others. What is missing may be a matter of places alone, so those who
+share machines with a group may have their GPUs elsewhere. When many groups in a row bring nothing, an allocation somewhat away
+from the best is made and improved in the same way, and then all apps in which it differs from the best are a group.
 """
 
 from typing import Final
@@ -16,6 +17,7 @@ from themis_arbiter.core.kernels.layout import (
     AT_CELL,
     AT_LARGE,
     AT_MACHINE,
+    AT_RACK,
     CELL_MACHINE,
     CHOSEN,
     KIND,
@@ -44,6 +46,8 @@ DRAWS: Final = 3  # for each of those: some are not in question
 PLACES: Final = 8  # racks or machines that the others are gathered from
 CHEAP_MIN: Final = 6  # apps of a group in which one gets more and the others less, wherever they are
 CHEAP: Final = 12  # and up to so many more: some moves take few, and in large groups these are found late
+MOVERS_MAX: Final = 12  # apps beside a group that may be placed anew, with as much as they have
+RACK_MOVERS: Final = 2  # with fewer of its machines, so many together with some of its racks
 SKIPPED: Final = 3  # one of so many that come into question is not in it
 DEAR: Final = 1 << 61  # more than any worth
 GROUP_NODES_MAX: Final = 300  # of the search over one group
@@ -51,7 +55,8 @@ PACK_NODES_MAX: Final = 64  # of these, for one search for a packing
 STALE_MAX: Final = 80  # groups in a row that bring nothing, and no more than half as many as there are apps
 ROUNDS_MAX: Final = 12  # from the best found, the second and later ones from somewhat away from it
 APPS_PER_ROUND: Final = 8  # an auction of fewer has one round
-AMPLE: Final = 4  # GPUs on offer for each app; where there are more, one round is enough
+AMPLE: Final = 4  # GPUs on offer for each app; where there are more,
+AMPLE_ROUNDS: Final = 3  # so many are enough
 STIRRED: Final = 6  # apps that lose what they have for that
 STIRRED_TRIES: Final = 4  # options that an app drawn in their place tries to place
 CROSS_MAX: Final = 20  # apps in which an allocation differs from the best, of a group
@@ -144,6 +149,41 @@ def _gather_cheap(dear: Ints, cheap: Ints, group: Ints, is_member: Ints, count: 
 
 
 @kernel
+def _movers(m: Ints, s: Ints, group: Ints) -> Ints:
+    """Apps beside a group that have GPUs of its machines, or a few of its racks: they may have as many elsewhere."""
+    is_machine, is_rack, is_member = zeros(m[N_MACHINES]), zeros(m[N_RACKS]), zeros(m[N_APPS])
+    for app in group:
+        is_member[app] = 1
+        first = m[m[PROMISE_START] + app]
+        for at in range(first, first + s[m[USED] + app]):
+            kind, where = s[m[KIND] + at], s[m[WHERE] + at]
+            if kind == AT_CELL:
+                where = m[m[CELL_MACHINE] + where]
+            if kind <= AT_MACHINE:
+                is_machine[where] = 1
+                where = m[m[MACHINE_RACK] + where]
+            if kind != AT_LARGE:
+                is_rack[where] = 1
+    movers, count = zeros(MOVERS_MAX), 0
+    for kind, most in ((AT_MACHINE, MOVERS_MAX), (AT_RACK, RACK_MOVERS)):
+        for app in range(m[N_APPS]):
+            if count < most and is_member[app] == 0 and _is_on(m, s, app, kind, is_machine if kind == AT_MACHINE else is_rack):
+                movers[count], is_member[app] = app, 1
+                count += 1
+    return movers[:count]
+
+
+@kernel
+def _is_on(m: Ints, s: Ints, app: int, kind: int, marks: Ints) -> bool:
+    """Whether an app has a promise of that kind where a mark is."""
+    first = m[m[PROMISE_START] + app]
+    for at in range(first, first + s[m[USED] + app]):
+        if s[m[KIND] + at] == kind and marks[s[m[WHERE] + at]] != 0:
+            return True
+    return False
+
+
+@kernel
 def _attempt(
     m: Ints,
     s: Ints,
@@ -164,14 +204,18 @@ def _attempt(
         if trial[m[CHOSEN] + app] != NOBODY:
             rest -= worths[trial[m[CHOSEN] + app]]
             release(m, trial, app)
-    c = core_of(m, group, surplus, slack, bound - worth, worths, trial[m[LEFT]])
+    movers = _movers(m, s, group)
+    copy(spare, trial, 0)
+    for mover in movers:
+        release(m, spare, mover)
+    c = core_of(m, spare, group, surplus, slack, bound - worth, worths, trial[m[LEFT]])
     if c[MEMBERS] == 0 or c[WIDTH] < 0:
         return worth, 1
     table = table_of(c)
     nodes = 1 + c[ENTRIES] * c[WIDTH] // TABLE_STEPS_PER_NODE
     if rest + table[c[WIDTH]] <= worth:
         return worth, nodes
-    worth, _, more = search(m, s, trial, spare, c, table, rest, worth, worth, bound, nodes_max, PACK_NODES_MAX)
+    worth, _, more = search(m, s, trial, spare, c, table, movers, rest, worth, worth, bound, nodes_max, PACK_NODES_MAX)
     return worth, nodes + more
 
 
@@ -224,7 +268,7 @@ def rework(
     worths, group, is_member, seed = zeros(m[N_OPTIONS]), zeros(apps), zeros(apps), zeros(1)
     for option in range(m[N_OPTIONS]):
         worths[option] = m[m[OPTION_WORTH] + option]
-    rounds = 1 if m[N_GPUS] > AMPLE * apps else min(ROUNDS_MAX, 1 + apps // APPS_PER_ROUND)
+    rounds = min(AMPLE_ROUNDS if m[N_GPUS] > AMPLE * apps else ROUNDS_MAX, 1 + apps // APPS_PER_ROUND)
     for k in range(rounds):
         if worth >= bound or nodes >= nodes_max:
             break

@@ -21,7 +21,9 @@ PERCENT: Final = 4  # by which the prices of starts are apart
 HALVINGS: Final = 6  # of the gap that is to be proved
 NODES_MIN: Final = 50  # a search with fewer left is not begun
 OPTIONS_PER_NODE: Final = 10  # larger auctions without a winner are closed once and not improved by pairs
-GROUPS_PER_NODE: Final = 12  # nodes of searches over groups, for each node of the exact finish
+GROUPS_PER_NODE_MIN: Final = 6  # nodes of searches over groups, for each node of the exact finish
+GROUPS_PER_NODE_MAX: Final = 24
+GROUPS_PER_NODE_APPS: Final = 9  # one of these for so many apps, between both
 GROUP_OPTIONS_MAX: Final = 12_000  # in larger auctions groups are too few among all
 GROUP_GAP: Final = 1 << 14  # a gap of less than one in so many parts of the worth is not what groups are for
 CLOSINGS_MAX: Final = 3  # each after one that found something better, which sharpens prices and moves
@@ -63,6 +65,7 @@ def _run(
         worth = worth_of(m, best)
         is_large = m[N_OPTIONS] > nodes_max * OPTIONS_PER_NODE
         bound = tighten(m, is_in, prices, worth, LARGE_STEPS if is_large else LEFT_OUT_STEPS, False)
+    reach, is_again = bound, False  # at these prices
     if bound > worth:
         worth, bound, more = _close(m, best, trial, spare, other, is_in, prices, worth, nodes_max // QUICK_SHARE, 0, 0)
         work += more
@@ -70,20 +73,30 @@ def _run(
         if without == NOBODY:
             worth, more = _starts(m, best, trial, is_in, prices, worth, STARTS)
             work += more
-        group_nodes_max = GROUPS_PER_NODE * nodes_max if without == NOBODY and m[N_OPTIONS] <= GROUP_OPTIONS_MAX else 0
+        group_nodes_max = _group_nodes(m, nodes_max) if without == NOBODY else 0
         for _ in range(CLOSINGS_MAX):
             before = worth
-            worth, proved, more = _close(
-                m, best, trial, spare, other, is_in, prices, worth, nodes_max, checks_max, group_nodes_max
-            )
+            nodes = 0 if is_again else nodes_max
+            worth, proved, more = _close(m, best, trial, spare, other, is_in, prices, worth, nodes, checks_max, group_nodes_max)
             work, group_nodes_max = work + more, 0
             bound = min(bound, proved)
             if bound <= worth or worth == before:
                 break
-            bound = min(bound, tighten(m, is_in, prices, worth, LEFT_OUT_STEPS, False))
+            # The same search at the same prices would find the same: then only pair moves may, after what groups have found.
+            now = tighten(m, is_in, prices, worth, LEFT_OUT_STEPS, False)
+            is_again = now == reach and not is_again
+            bound, reach = min(bound, now), now
     if without != NOBODY:
         is_in[without] = 1
     return worth, max(bound, worth), work
+
+
+@kernel
+def _group_nodes(m: Ints, nodes_max: int) -> int:
+    """What searches over groups may use."""
+    if m[N_OPTIONS] > GROUP_OPTIONS_MAX:
+        return 0
+    return nodes_max * int(min(GROUPS_PER_NODE_MAX, max(GROUPS_PER_NODE_MIN, m[N_APPS] // GROUPS_PER_NODE_APPS)))
 
 
 @kernel

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 import pytest
 
 from themis_arbiter.core.auction.bid import Bid, Part, Row, Solution, Supply
+from themis_arbiter.core.auction.market import Market
 from themis_arbiter.core.auction.solver import solve
 from themis_arbiter.core.topology import Machine, Topology
 from themis_arbiter.core.types import CoreError, JobId, Locality, NodeName
@@ -135,6 +136,19 @@ def test_a_node_gives_no_more_than_it_has_room_for() -> None:
     assert rows_of(solution) == {"a": 1}
     nodes = [gpu.split(":")[0] for gpu in gpus_of(solution, "a")]
     assert sorted(nodes) == ["m1", "m3", "m3", "m4", "m4"]
+
+
+@pytest.mark.parametrize(
+    ("level", "keep", "most"),
+    [(MACHINE, ("m1:0", "m1:1"), 2), (RACK, ("m1:0",), 5), (RACK, ("m1:0", "m3:0"), 4), (SLOT, ("m1:0",), 1)],
+)
+def test_growth_past_the_place_of_what_is_kept_is_no_option(level: Locality, keep: tuple[str, ...], most: int) -> None:
+    """m1 has four GPUs in slots of two, its rack six: what would need more is not even a bound's hope."""
+    live = supply(cluster(("m1", "r1", 4), ("m2", "r2", 4), ("m3", "r1", 2), slot=2))
+    too_much = solve((bid("a", (1.0, part("j", most + 1, level, keep)), (4.0, part("j", most, level, keep))),), live, 0)
+    assert rows_of(too_much) == {"a": 2}
+    assert too_much.gap == 0.0
+    assert Market((bid("a", (1.0, part("j", most + 1, level, keep))),), live).option_rows == []
 
 
 def test_a_budget_of_nothing_still_bounds_the_optimum() -> None:
