@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass
+from typing import Final
 
 from themis_arbiter.core.codec import dumps, from_plain
 from themis_arbiter.core.types import AppId, CoreError, GpuMillis, Millis, NodeName
@@ -30,7 +31,10 @@ class AdminState:
 
 def admin_to_text(admin: AdminState) -> str:
     """What the store keeps; empty where nothing is set."""
-    return "" if admin == AdminState() else dumps(admin)
+    return "" if admin == _NOTHING_SET else dumps(admin)
+
+
+_NOTHING_SET: Final = AdminState()
 
 
 def admin_from_text(text: str) -> AdminState:

@@ -5,16 +5,15 @@ leases, until it shows up once. The opposite: containers that no lease covers, a
 first switched on, are *adopted* under leases to the next grid end (contracts.md, "A lease's end").
 """
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from themis_arbiter.core.events import Timer
-from themis_arbiter.core.lease import Cause, Lease, LeaseState
+from themis_arbiter.core.lease import ACTIVE, GRANTED, PENDING, WAITING, Cause, Lease
 from themis_arbiter.core.leasing import cancel, drain
 from themis_arbiter.core.settings import NO_SHOW_LEASES_MAX
 from themis_arbiter.core.state import State
-from themis_arbiter.core.types import GpuId, GrantId, JobId, NodeName, node_of
+from themis_arbiter.core.types import GpuId, GrantId, JobId, NodeName, counted, node_of
 
 
 def on_shows(state: State) -> None:
@@ -34,7 +33,7 @@ def on_shows(state: State) -> None:
         if job.gpus_running < job.report.gang:
             _hand_back(state, job_id, _drainable(state, job_id), Cause.GANG_BROKEN if job.report.gang > 1 else Cause.NO_SHOW)
             continue
-        unused = [x for x in state.ledger.of_job(job_id) if x.state is LeaseState.GRANTED and not state.ledger.is_next(x)]
+        unused = [x for x in state.ledger.of_job(job_id) if x.state is GRANTED and not state.ledger.is_next(x)]
         late = [x for x in unused if x.start_ms + state.show_ms(job_id) <= state.now_ms]
         if late:
             _hand_back(state, job_id, late, Cause.NO_SHOW)
@@ -49,10 +48,10 @@ def _is_coming(state: State, job_id: JobId) -> bool:
 
     A round may move a part of a gang just before its time to show up, which was about what it won before.
     """
-    promised = (LeaseState.PENDING, LeaseState.WAITING)
+    promised = (PENDING, WAITING)
     fresh_since = state.now_ms - state.show_ms(job_id)
     leases = state.ledger.of_job(job_id)
-    return any(x.state in promised or (x.state is LeaseState.GRANTED and x.start_ms > fresh_since) for x in leases)
+    return any(x.state in promised or (x.state is GRANTED and x.start_ms > fresh_since) for x in leases)
 
 
 def _look_again(state: State, job_id: JobId) -> None:
@@ -60,7 +59,7 @@ def _look_again(state: State, job_id: JobId) -> None:
 
 
 def _drainable(state: State, job_id: JobId) -> list[Lease]:
-    return [x for x in state.ledger.of_job(job_id) if x.state in (LeaseState.GRANTED, LeaseState.ACTIVE)]
+    return [x for x in state.ledger.of_job(job_id) if x.state in (GRANTED, ACTIVE)]
 
 
 def _hand_back(state: State, job_id: JobId, leases: list[Lease], cause: Cause) -> None:
@@ -112,8 +111,8 @@ def _outside(state: State, job_id: JobId) -> dict[NodeName, int]:
     use = state.usage.get(job_id)
     if not use:
         return {}
-    leased = Counter([node_of(x.gpu) for x in state.ledger.current_of_job(job_id)])
-    return {node: count - leased[node] for node, count in use.items() if count > leased[node]}
+    leased = counted([node_of(x.gpu) for x in state.ledger.current_of_job(job_id)])
+    return {node: over for node, count in use.items() if (over := count - leased.get(node, 0)) > 0}
 
 
 def _adopted_lease(state: State, job_id: JobId, gpu: str, grant_id: GrantId) -> Lease:
@@ -129,5 +128,5 @@ def _adopted_lease(state: State, job_id: JobId, gpu: str, grant_id: GrantId) -> 
         end_ms=state.next_end(),
         cause=Cause.ADOPTED,
     )
-    state.enter(lease)
+    state.enter([(lease, False)])
     return lease

@@ -5,12 +5,17 @@ counted together.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from themis_arbiter.core import accounts
 from themis_arbiter.core.effects import ContainerLost
 from themis_arbiter.core.events import END_CAUSES, ContainerReport, EndCause
 from themis_arbiter.core.state import State
-from themis_arbiter.core.types import JobId, NodeName, add_count, gpu_id
+from themis_arbiter.core.types import JobId, NodeName, add_count
+from themis_arbiter.core.value import made
+
+_DONE: Final = EndCause.DONE  # asked of every container
+_container_lost = made(ContainerLost)
 
 
 def take_containers(state: State, containers: Sequence[ContainerReport], known: Mapping[str, ContainerReport]) -> set[JobId]:
@@ -20,9 +25,9 @@ def take_containers(state: State, containers: Sequence[ContainerReport], known: 
     starts: dict[JobId, list[int]] = {}  # GPUs of new containers
     draining = state.ledger.draining_places() if any(c.is_ended for c in containers) else set()
     for container in containers:
-        job_id, place = container.job_id, (container.job_id, container.node)
-        is_new = container.container_id not in known
-        was = state.containers.pop(container.container_id, None)
+        job_id, container_id = container.job_id, container.container_id
+        is_new = container_id not in known
+        was = state.containers.pop(container_id, None)
         if was is not None:
             _count(state, counts, was, -was.gpus)
         if container.is_ended:
@@ -30,15 +35,15 @@ def take_containers(state: State, containers: Sequence[ContainerReport], known: 
                 continue
             cause = container.end_cause or END_CAUSES.get(container.exit_status, EndCause.FAILED)
             if not container.is_am:
-                state.emit(
-                    ContainerLost(job_id=job_id, node=container.node, gpus=was.gpus, cause=cause, was_due=place in draining)
-                )
-            if cause is not EndCause.DONE:
+                was_due = (job_id, container.node) in draining
+                state.effects.append(_container_lost(job_id, container.node, was.gpus, cause, was_due))
+            if cause is not _DONE:
                 disturbed.add(job_id)
             continue
-        state.containers[container.container_id] = container
+        state.containers[container_id] = container
         _count(state, counts, container, container.gpus)
-        if is_new and job_id in state.jobs and not container.is_am and not accounts.is_back(state, container):
+        is_start = is_new and job_id in state.jobs and not container.is_am
+        if is_start and not (state.returning and accounts.is_back(state, container)):
             starts.setdefault(job_id, []).append(container.gpus)
     for (job_id, node), more in counts.items():
         _run_on(state, job_id, node, more)
@@ -71,7 +76,7 @@ def _start(state: State, job_id: JobId, gpus: Sequence[int]) -> bool:
     job = state.jobs[job_id]
     if job.has_started or not state.settings.is_first_start_free:
         # A start is no service: what it costs is taken off before it is metered.
-        speed = state.type_speed(job, [gpu_id(node, 0) for node in state.usage.get(job_id, ())])
+        speed = state.type_speed_on(job, state.usage.get(job_id, ()))
         state.jobs[job_id] = job.less([count * state.settings.restart_cost_ms for count in gpus], speed)
     return job.gpus_running > 0
 

@@ -87,7 +87,7 @@ class AdminAnswered:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@value(frozen=True, slots=True, kw_only=True)
 class ContainerLost:
     """For observers: a container ended. `was_due` where its lease was being drained."""
 
@@ -115,11 +115,29 @@ class WakeAt:
 
 @value(frozen=True, slots=True, kw_only=True)
 class LeaseMoved:
-    """For observers: a lease changed its state."""
+    """A lease changed its state: one of `LeasesMoved`, as the journal has it."""
 
     lease: Lease
     state_from: LeaseState | None  # None: it is new
     cause: Cause
+
+
+@value(frozen=True, slots=True, kw_only=True)
+class LeasesMoved:
+    """For observers: the same has happened to these leases, one after the other, at least one."""
+
+    leases: tuple[Lease, ...]
+    state_from: LeaseState | None  # None: they are new
+    cause: Cause
+
+    @property
+    def state(self) -> LeaseState:
+        """The state that all of them are in now."""
+        return self.leases[0].state
+
+    def singly(self) -> list[LeaseMoved]:
+        """Lease by lease."""
+        return [LeaseMoved(lease=x, state_from=self.state_from, cause=self.cause) for x in self.leases]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,11 +171,12 @@ Effect: TypeAlias = (
     | AdminAnswered
     | ContainerLost
     | WakeAt
-    | LeaseMoved
+    | LeasesMoved
     | RoundClosed
     | AppEnded
 )
 
+# As the journal names them.
 EFFECT_TYPES: tuple[type, ...] = (
     PersistLeases,
     SyncLeases,

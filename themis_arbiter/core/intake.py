@@ -142,6 +142,9 @@ def _take_job(state: State, report: JobReport) -> None:
     else:
         if old.report.is_finished:
             return
+        if report is old.report:  # a shell that keeps its reports tells the same one again
+            state.jobs[report.job_id] = old.at(state.now_ms)
+            return
         said = old.report.app_id, old.report.gpu_speeds
         if (report.app_id, report.gpu_speeds) != said:  # what is said at submission cannot change
             report = replace(report, app_id=said[0], gpu_speeds=said[1])
@@ -266,9 +269,10 @@ def _drop_oldest_ended(state: State) -> None:
     for app in sorted(ended, key=lambda a: (a.finish_ms, a.app_id))[:-ENDED_APPS_KEPT_MAX]:
         del state.apps[app.app_id]
         state.lease_counts.pop(app.app_id, None)
+        state.shapes.pop(app.app_id, None)
         for job_id in app.job_ids:
             state.jobs.pop(job_id, None)
-            for book in (state.told_work, state.told, state.running, state.remetered, state.market_jobs):
+            for book in (state.told_work, state.told, state.running, state.remetered, state.market_jobs, state.believed):
                 book.pop(job_id, None)
 
 
@@ -288,7 +292,8 @@ def _recount(state: State, touched: Collection[JobId]) -> None:
         if job is None or job.report.is_finished:
             continue
         running, rate = state.rate_of(job)
-        job = accounts.catch_up(state, job, running)
+        if job_id in state.taken_back:
+            job = accounts.catch_up(state, job, running)
         if (running, rate) != (job.gpus_running, job.rate):
             job = state.jobs[job_id] = job.on(running, rate, state.now_ms)
             state.remetered[job_id] = None

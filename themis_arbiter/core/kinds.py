@@ -12,6 +12,7 @@ before it can be displaced doubles at least every time, and it is through after 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import Final
 
 from themis_arbiter.core.fluid import FluidApp
 from themis_arbiter.core.gpu_speeds import NO_TYPE, Speeds, as_text
@@ -19,6 +20,8 @@ from themis_arbiter.core.owners import owners_of
 from themis_arbiter.core.state import State
 from themis_arbiter.core.types import AppId, GpuMillis, JobId, Millis, OnLeaseEnd
 from themis_arbiter.core.workload import App, Job, app_speeds
+
+_CHECKPOINT: Final = OnLeaseEnd.CHECKPOINT  # asked of every job in every round
 
 
 def on_lease_end(state: State, job: Job) -> OnLeaseEnd:
@@ -54,7 +57,7 @@ def _has_lost_enough(state: State, job: Job) -> bool:
 
 def work_lost_by_moving(state: State, job: Job) -> GpuMillis:
     """Work that the job would have to do again if its GPUs changed."""
-    if on_lease_end(state, job) is OnLeaseEnd.CHECKPOINT:
+    if on_lease_end(state, job) is _CHECKPOINT:
         return 0.0
     return max(0.0, job.done - job.begun_at)
 
@@ -120,12 +123,12 @@ def node_sizes(state: State, speeds: Speeds | None = None) -> dict[int, int]:
 
 def tell_impossible(state: State, job_ids: Iterable[JobId]) -> None:
     """Tell those who ask for what can never be that it cannot, on their page in YARN; and when it can again."""
-    sizes = node_sizes(state)
-    for job_id in job_ids:
-        # Before an application's master has registered, and that is before it asks, YARN soon forgets what is said of it.
-        if state.is_live(job_id) and (job_id in state.told or state.jobs[job_id].report.gpus_asked):
-            why = why_impossible(state, job_id, sizes)
-            state.tell(job_id, f"Themis: not scheduled, because {why}" if why else "")
+    # Before an application's master has registered, and that is before it asks, YARN soon forgets what is said of it.
+    asking = [j for j in job_ids if state.is_live(j) and (j in state.told or state.jobs[j].report.gpus_asked)]
+    sizes = node_sizes(state) if asking else {}
+    for job_id in asking:
+        why = why_impossible(state, job_id, sizes)
+        state.tell(job_id, f"Themis: not scheduled, because {why}" if why else "")
 
 
 def take_up(state: State, app_id: AppId) -> None:

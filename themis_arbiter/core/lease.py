@@ -42,6 +42,16 @@ class LeaseState(StrEnum):
     ENDED = "ended"
 
 
+# The states by name, for code that looks at every lease in every step: reading a member off its class is a call of Python's
+# metaclass, ten times as long as reading a name.
+PENDING: Final = LeaseState.PENDING
+WAITING: Final = LeaseState.WAITING
+GRANTED: Final = LeaseState.GRANTED
+ACTIVE: Final = LeaseState.ACTIVE
+DRAINING: Final = LeaseState.DRAINING
+ENDED: Final = LeaseState.ENDED
+
+
 class LeaseInput(StrEnum):
     """What may happen to a lease."""
 
@@ -165,9 +175,10 @@ with_cause: Final[Callable[[Lease, LeaseState, Cause], Lease]] = changed(Lease, 
 _with_time = changed(Lease, "start_ms", "end_ms", "state")
 
 
-def with_time(lease: Lease, state: LeaseState, start_ms: Millis | None, end_ms: Millis) -> Lease:
-    """The same with another end, and another start unless that is None. Errors: CoreError where it would not last."""
-    start_ms = lease.start_ms if start_ms is None else start_ms
-    if end_ms <= start_ms:
-        raise CoreError(f"{lease.lease_id}: would end at {end_ms}, not after its start {start_ms}")
-    return _with_time(lease, start_ms, end_ms, state)
+def with_times(leases: Iterable[Lease], state: LeaseState, start_ms: Millis | None, end_ms: Millis) -> list[Lease]:
+    """The same with another end, and another start unless that is None. Errors: CoreError where one would not last."""
+    found = [_with_time(x, x.start_ms if start_ms is None else start_ms, end_ms, state) for x in leases]
+    for lease in found:
+        if end_ms <= lease.start_ms:
+            raise CoreError(f"{lease.lease_id}: would end at {end_ms}, not after its start {lease.start_ms}")
+    return found

@@ -5,23 +5,22 @@ there are in use first, what exceeds them is still held by draining ones. A drai
 that was read after the gate had applied the drain: else a container could still slip in under it.
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Final
 
 from themis_arbiter.core.effects import GrantGpus, PersistLeases, RequestDrain, StandDown, SyncLeases, WithdrawLeases
 from themis_arbiter.core.events import LeasesPersisted, RmAttached, RmDetached, StoreFailed, Timer, UpdateRefused
 from themis_arbiter.core.kinds import on_lease_end
-from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, ids_of, with_state
+from themis_arbiter.core.lease import ACTIVE, DRAINING, GRANTED, PENDING, WAITING, Cause, Lease, LeaseInput, ids_of, with_state
 from themis_arbiter.core.state import RmLink, State
 from themis_arbiter.core.types import GrantId, JobId, LeaseId, Millis, NodeName, OnLeaseEnd, node_of
 
 OLD_EPOCH: Final = "OLD_EPOCH"  # why the gate refuses an update for good
 RESYNC_MS_MIN: Final = 1_000  # between two full sets that answer refusals
 STORE_RETRY_MS: Final = 1_000
-IN_FORCE: Final = (LeaseState.GRANTED, LeaseState.ACTIVE, LeaseState.DRAINING)  # the GPU is the lease's own, and told of
+IN_FORCE: Final = (GRANTED, ACTIVE, DRAINING)  # the GPU is the lease's own, and told of
 NEVER_TOLD: Final = 1 << 62  # a drain that the gate has not been told of yet
 
 
@@ -37,18 +36,10 @@ def settle(state: State, touched: Collection[JobId]) -> list[JobId]:
     freed: list[Lease] = []
     job_ids = sorted(state.ledger.take_unsettled().union(touched))
     for job_id in job_ids:
-        leases = state.ledger.of_job(job_id)
-        states = {x.state for x in leases}
-        if LeaseState.GRANTED not in states and LeaseState.DRAINING not in states:
-            continue
-        by_node: dict[NodeName, list[Lease]] = {}
-        for lease in leases:
-            if lease.state in IN_FORCE:
-                by_node.setdefault(node_of(lease.gpu), []).append(lease)
-        for node, here in by_node.items():
+        for node, here in _unsettled_by_node(state, job_id).items():
             used = state.used_on(job_id, node)
             seen += _begun(here, used)
-            if LeaseState.DRAINING in states and node not in state.absent:  # what runs there is known when it is back
+            if node not in state.absent:  # what runs there is known when it is back
                 freed += _free_by_now(state, here, used)
     if seen:
         _show_up(state, seen)
@@ -61,11 +52,39 @@ def settle(state: State, touched: Collection[JobId]) -> list[JobId]:
     return job_ids
 
 
-def _begun(leases: Sequence[Lease], used: int) -> list[Lease]:
+@dataclass(slots=True)
+class _Here:
+    """A job's leases on one node that are in force."""
+
+    granted: list[Lease] = field(default_factory=list)
+    draining: list[Lease] = field(default_factory=list)
+    active: int = 0
+
+
+def _unsettled_by_node(state: State, job_id: JobId) -> dict[NodeName, _Here]:
+    """A job's leases in force by node; of a job that has none to settle, nothing."""
+    found: dict[NodeName, _Here] = {}
+    is_settled = True
+    for lease in state.ledger.of_job(job_id):
+        lease_state, node = lease.state, node_of(lease.gpu)
+        if lease_state not in IN_FORCE:
+            continue
+        here = found.get(node)
+        if here is None:
+            here = found[node] = _Here()
+        if lease_state is ACTIVE:
+            here.active += 1
+            continue
+        is_settled = False
+        (here.granted if lease_state is GRANTED else here.draining).append(lease)
+    return {} if is_settled else found
+
+
+def _begun(here: _Here, used: int) -> list[Lease]:
     """Of a job's leases on a node with `used` GPUs in use: those that are granted and in use by now."""
-    active = sum(x.state is LeaseState.ACTIVE for x in leases)
-    granted = [x for x in leases if x.state is LeaseState.GRANTED] if used > active else []
-    return sorted(granted, key=_lease_id)[: used - active]
+    if used <= here.active:
+        return []
+    return sorted(here.granted, key=_lease_id)[: used - here.active]
 
 
 def _show_up(state: State, leases: Sequence[Lease]) -> None:
@@ -76,12 +95,13 @@ def _show_up(state: State, leases: Sequence[Lease]) -> None:
             state.jobs[job_id] = replace(job, no_shows=0)
 
 
-def _free_by_now(state: State, leases: Sequence[Lease], used: int) -> list[Lease]:
+def _free_by_now(state: State, here: _Here, used: int) -> list[Lease]:
     """Of a job's leases on a node with `used` GPUs in use: draining ones whose GPUs are free now."""
-    draining = [x for x in leases if x.state is LeaseState.DRAINING]
-    still_held = max(0, used - (len(leases) - len(draining)))
+    still_held = max(0, used - len(here.granted) - here.active)
+    if still_held >= len(here.draining):
+        return []
     applied = state.rm.applied_seq if state.rm else 0
-    ended = sorted(draining, key=_lease_id)[still_held:]
+    ended = sorted(here.draining, key=_lease_id)[still_held:]
     return [x for x in ended if state.drain_seq.get(x.lease_id, NEVER_TOLD) <= applied]
 
 
@@ -105,7 +125,7 @@ def surplus(state: State, job_id: JobId) -> list[Lease]:
         return []
     kept = [x for x in state.kept_leases(job_id) if not state.ledger.is_next(x)]
     if not state.is_live(job_id):
-        return [x for x in kept if x.state is not LeaseState.PENDING]
+        return [x for x in kept if x.state is not PENDING]
     job = state.jobs[job_id]
     over = len(kept) - job.wanted
     if over <= 0:
@@ -114,7 +134,7 @@ def surplus(state: State, job_id: JobId) -> list[Lease]:
     for node in sorted({x.node_of_gpu for x in kept}):
         here = sorted((x for x in kept if x.node_of_gpu == node), key=lambda x: x.lease_id)
         idle += here[state.used_on(job_id, node) :]
-    return [x for x in idle if x.state is not LeaseState.PENDING][:over]
+    return [x for x in idle if x.state is not PENDING][:over]
 
 
 def on_tidy(state: State) -> None:
@@ -147,7 +167,7 @@ def drain(state: State, leases: Iterable[Lease], deadline_ms: Millis, cause: Cau
 
 def cancel(state: State, leases: Iterable[Lease], cause: Cause) -> None:
     """Take back promises that nobody has been told of."""
-    leases = [x for x in leases if x.state in (LeaseState.PENDING, LeaseState.WAITING)]
+    leases = [x for x in leases if x.state in (PENDING, WAITING)]
     state.move(ids_of(leases), LeaseInput.CANCELLED, cause)
     if leases:
         state.persist(deletes=[x.lease_id for x in leases])
@@ -174,7 +194,7 @@ def lose_node(state: State, node: NodeName, *, only_vanished: bool = False) -> N
         kept = state.kept_leases(job_id)
         job = state.jobs.get(job_id)
         if job is not None and 0 < len(kept) < job.report.gang:
-            able = (LeaseState.GRANTED, LeaseState.ACTIVE)
+            able = (GRANTED, ACTIVE)
             rest = [x for x in kept if x.state in able]
             drain(state, rest, state.now_ms + state.settings.notice_ms, Cause.GANG_BROKEN)
             cancel(state, [x for x in kept if x.state not in able], Cause.GANG_BROKEN)
@@ -247,15 +267,15 @@ def _after_commit(
             by_deadline.setdefault(deadline_ms, []).append(lease_id)
     for deadline_ms, ids in sorted(by_deadline.items()):
         _tell_drain(state, tuple(ids), deadline_ms)
-    granted, waiting = LeaseState.GRANTED, LeaseState.WAITING
-    pending = state.ledger.pending([x.lease_id for x in puts if x.state is granted or x.state is waiting])
-    if not pending:
+    new = [x for x in puts if x.state is GRANTED or x.state is WAITING]
+    new = [x for x in new if (now := state.ledger.get(x.lease_id)) is not None and now.state is PENDING]
+    if not new:
         return
     state.is_still = False
     # One whose GPU was free before its promise was stored is no next lease any more: a later write makes it the current one.
-    promised = [x.lease_id for x in puts if x.state is waiting and x.lease_id in pending and state.ledger.is_next(x)]
+    promised = [x.lease_id for x in new if x.state is WAITING and state.ledger.is_next(x)]
     state.move(promised, LeaseInput.PERSISTED_AS_NEXT)
-    free = [x for x in puts if x.state is granted and x.lease_id in pending]
+    free = [x for x in new if x.state is GRANTED]
     state.persisted.update(ids_of(free))
     for job_id, grant_id in dict.fromkeys([(x.job_id, x.grant_id) for x in free]):
         grant_if_whole(state, job_id, grant_id)
@@ -266,17 +286,15 @@ def grant_if_whole(state: State, job_id: JobId, grant_id: GrantId) -> None:
 
     So no part of a gang idles, and what must not be interrupted does not start on a part and is moved when the rest comes.
     """
-    leases = state.grant_leases(job_id, grant_id)
-    ready = [x for x in leases if x.state is LeaseState.PENDING and x.lease_id in state.persisted]
+    to_come = [x.lease_id for x in state.grant_leases(job_id, grant_id) if x.state is PENDING or x.state is WAITING]
+    ready = [i for i in to_come if i in state.persisted]  # what is stored and was granted or gone is not in there
     job = state.jobs.get(job_id)
     is_at_once = job is not None and (job.report.gang > 1 or on_lease_end(state, job) is OnLeaseEnd.NEVER)
-    waiting = sum(x.state is LeaseState.PENDING or x.state is LeaseState.WAITING for x in leases) - len(ready)
-    if not ready or (is_at_once and waiting):
+    if not ready or (is_at_once and len(ready) < len(to_come)):
         return
-    granted = state.move(ids_of(ready), LeaseInput.PERSISTED)
-    state.persisted.difference_update(ids_of(ready))
-    for app_id, count in Counter([x.app_id for x in ready]).items():
-        state.count(app_id, granted=count)
+    granted = state.move(ready, LeaseInput.PERSISTED)
+    state.persisted.difference_update(ready)
+    state.count(granted[0].app_id, granted=len(granted))
     seq = state.rm_seq()
     if seq is not None and state.rm is not None:
         state.emit(GrantGpus(epoch=state.epoch, start_id=state.rm.start_id, seq=seq, leases=tuple(granted)))
@@ -349,7 +367,7 @@ def on_detached(state: State, event: RmDetached) -> None:
 
 def hold_past_ends(state: State, until_ms: Millis, end_ms: Millis) -> None:
     """Leases that end by `until_ms` go on to a grid point, since nobody could be told in time: work is spread, not ends."""
-    able = (LeaseState.GRANTED, LeaseState.ACTIVE)
+    able = (GRANTED, ACTIVE)
     late = [x for x in state.ledger if x.end_ms <= until_ms and x.state in able]
     if late:
         state.persist(puts=state.move(ids_of(late), LeaseInput.RENEWED, Cause.RECOVERY, end_ms))
@@ -363,7 +381,7 @@ def is_notice_enough(state: State, left_ms: Millis) -> bool:
 def hear_drains(state: State) -> None:
     """Note which drains the gate has applied by now: their holders have been told to go."""
     applied = state.rm.applied_seq if state.rm is not None else 0
-    state.heard.update(i for i, seq in state.drain_seq.items() if seq <= applied)
+    state.heard.update([i for i, seq in state.drain_seq.items() if seq <= applied])
 
 
 def _told_deadline(state: State, lease: Lease) -> Millis:
@@ -384,8 +402,8 @@ def _sync(state: State) -> None:
     leases, drains = [], []
     for lease in sorted((x for x in state.ledger if x.state in IN_FORCE), key=_lease_id):
         is_unstored = lease.lease_id in unstored
-        leases.append(with_state(lease, LeaseState.ACTIVE) if is_unstored else lease)
-        if lease.state is LeaseState.DRAINING and not is_unstored:
+        leases.append(with_state(lease, ACTIVE) if is_unstored else lease)
+        if lease.state is DRAINING and not is_unstored:
             state.drain_seq[lease.lease_id] = state.update_seq
             state.deadlines[lease.lease_id] = _told_deadline(state, lease)
             drains.append((lease.lease_id, state.deadlines[lease.lease_id]))

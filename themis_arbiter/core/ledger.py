@@ -4,20 +4,32 @@ Only `core.state` owns a ledger. Each lease's story is kept beside it while it l
 The same mostly happens to many leases at once, all that end at one grid end or all of a gang, so they move together.
 """
 
-from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from operator import attrgetter
 from typing import Final
 
-from themis_arbiter.core.effects import LeaseMoved
-from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, Step, state_after, with_cause, with_state, with_time
-from themis_arbiter.core.types import AppId, CoreError, GpuId, JobId, LeaseId, Millis, NodeName, add_count, node_of
+from themis_arbiter.core.effects import LeasesMoved
+from themis_arbiter.core.lease import (
+    DRAINING,
+    ENDED,
+    Cause,
+    Lease,
+    LeaseInput,
+    Step,
+    state_after,
+    with_cause,
+    with_state,
+    with_times,
+)
+from themis_arbiter.core.types import AppId, CoreError, GpuId, JobId, LeaseId, Millis, NodeName, add_count, counted, node_of
 from themis_arbiter.core.value import made
 
 STORY_STEPS_MAX: Final = 32  # of one lease; the oldest go first
 
-_GOING: Final = (LeaseState.DRAINING, LeaseState.ENDED)
+_GOING: Final = (DRAINING, ENDED)
 
-_moved = made(LeaseMoved)
+_moved = made(LeasesMoved)
 
 
 class Ledger:
@@ -74,8 +86,10 @@ class Ledger:
 
     def current_of_job(self, job_id: JobId) -> list[Lease]:
         """A job's leases of GPUs that are its own by now, oldest first."""
-        following = self._next.get
-        return [x for x in self.of_job(job_id) if following(x.gpu) != x.lease_id]
+        mine, following = self._by_job.get(job_id), self._next
+        if mine is None:
+            return []
+        return [x for x in mine.values() if x.gpu not in following or following[x.gpu] != x.lease_id]
 
     def draining_places(self) -> set[tuple[JobId, NodeName]]:
         """Jobs and nodes on which some of their leases are on their way out."""
@@ -89,7 +103,7 @@ class Ledger:
         """GPUs of a job's leases that are not on their way out, sorted."""
         gpus = self._gpus_kept.get(job_id)
         if gpus is None:
-            kept = [x.gpu for x in self.of_job(job_id) if x.state is not LeaseState.DRAINING]
+            kept = [x.gpu for x in self.of_job(job_id) if x.state is not DRAINING]
             gpus = tuple(sorted(kept))
             if gpus:
                 self._gpus_kept[job_id] = gpus
@@ -108,11 +122,6 @@ class Ledger:
     def free_count(self, gpus: int) -> int:
         """Of `gpus` GPUs, those that have no lease, or a draining one that nobody waits for."""
         return gpus - len(self._current) + sum(self._leases[i].gpu not in self._next for i in self._draining)
-
-    def pending(self, lease_ids: Iterable[LeaseId]) -> set[LeaseId]:
-        """Those of the leases that are live and yet to be stored."""
-        known = [x for i in lease_ids if (x := self._leases.get(i)) is not None]
-        return {x.lease_id for x in known if x.state is LeaseState.PENDING}
 
     def story(self, lease_id: LeaseId) -> tuple[Step, ...]:
         """What has happened to a live lease so far."""
@@ -135,7 +144,7 @@ class Ledger:
         self._stories[lease_id] = []
         self._by_job.setdefault(job_id, {})[lease_id] = lease
         self._unsettled.add(job_id)
-        if lease.state is LeaseState.DRAINING:
+        if lease.state is DRAINING:
             self._draining[lease_id] = job_id
         else:
             self._gpus_kept.pop(job_id, None)
@@ -151,45 +160,44 @@ class Ledger:
         *,
         start_ms: Millis | None = None,
         end_ms: Millis | None = None,
-    ) -> list[LeaseMoved]:
+    ) -> list[LeasesMoved]:
         """Let the same happen to all these leases, one after the other; those that end leave the ledger.
 
         `cause` None: what each began for; `end_ms` None: times stay. Errors: IllegalTransition with its story, of the first to
         which it cannot happen; those before it have moved.
         """
         leases, stories = self._leases, self._stories
-        is_drained = happened is LeaseInput.DRAIN_REQUESTED
-        step: Step | None = None  # equal ones are one
-        job_id, mine = "", dict[LeaseId, Lease]()
-        out: list[LeaseMoved] = []
-        for lease_id in lease_ids:
-            before = leases[lease_id]
-            why = cause or before.cause
-            if step is None or step.state_from is not before.state or step.cause is not why:
-                state = state_after(before, happened, at_ms, self.story(lease_id))
-                step = Step(at_ms, before.state, happened, state, why)
+        out: list[LeasesMoved] = []
+        for alike in _alike([leases[i] for i in lease_ids], cause):
+            first, why = alike[0], cause or alike[0].cause
+            state = state_after(first, happened, at_ms, self.story(first.lease_id))
             if end_ms is not None:
-                after = with_time(before, step.state_to, start_ms, end_ms)
-            elif is_drained:  # why a lease ends matters more from then on than why it began
-                after = with_cause(before, step.state_to, why)
+                after = with_times(alike, state, start_ms, end_ms)
+            elif happened is LeaseInput.DRAIN_REQUESTED:  # why a lease ends matters more from then on than why it began
+                after = [with_cause(x, state, why) for x in alike]
             else:
-                after = with_state(before, step.state_to)
-            if after.job_id != job_id:
-                job_id = after.job_id
-                mine = self._by_job[job_id]
-                if happened is not LeaseInput.RENEWED:
-                    self._unsettled.add(job_id)
-            leases[lease_id] = mine[lease_id] = after
-            story = stories[lease_id]
-            story.append(step)
-            if len(story) > STORY_STEPS_MAX:
-                del story[0]
-            out.append(_moved(after, step.state_from, why))
-        if step is not None and step.state_to in _GOING:
-            self._enter_going(out)
+                after = [with_state(x, state) for x in alike]
+            step = Step(at_ms, first.state, happened, state, why)
+            is_settled = happened is LeaseInput.RENEWED
+            job_id, mine = "", dict[LeaseId, Lease]()
+            for lease in after:
+                lease_id = lease.lease_id
+                if lease.job_id != job_id:
+                    job_id = lease.job_id
+                    mine = self._by_job[job_id]
+                    if not is_settled:
+                        self._unsettled.add(job_id)
+                leases[lease_id] = mine[lease_id] = lease
+                story = stories[lease_id]
+                story.append(step)
+                if len(story) > STORY_STEPS_MAX:
+                    del story[0]
+            out.append(_moved(tuple(after), first.state, why))
+        for moved in out if out and out[0].state in _GOING else ():
+            self._enter_going(moved)
         return out
 
-    def promote(self, gpus: Sequence[GpuId], at_ms: Millis, end_ms: Millis) -> list[LeaseMoved]:
+    def promote(self, gpus: Sequence[GpuId], at_ms: Millis, end_ms: Millis) -> list[LeasesMoved]:
         """These are free: their next leases become the current ones, from now to `end_ms`, to be persisted as such."""
         lease_ids = []
         for gpu in gpus:
@@ -199,28 +207,41 @@ class Ledger:
             lease_ids.append(lease_id)
         return self.move(lease_ids, LeaseInput.GPU_FREED, at_ms, Cause.RELEASED, start_ms=at_ms, end_ms=end_ms)
 
-    def _enter_going(self, moved: Sequence[LeaseMoved]) -> None:
+    def _enter_going(self, moved: LeasesMoved) -> None:
         """What is counted of leases that drain from now on, or have ended."""
-        kept = [m.lease for m in moved if m.state_from is not LeaseState.DRAINING]
-        for job_id, count in Counter([x.job_id for x in kept]).items():
-            self._gpus_kept.pop(job_id, None)
-            add_count(self._kept, job_id, -count)
-        for app_id, count in Counter([x.app_id for x in kept]).items():
-            add_count(self._kept_by_app, app_id, -count)
-        for lease in [m.lease for m in moved]:
-            if lease.state is LeaseState.DRAINING:
-                self._draining[lease.lease_id] = lease.job_id
-            else:
+        if moved.state_from is not DRAINING:
+            for job_id, count in counted([x.job_id for x in moved.leases]).items():
+                self._gpus_kept.pop(job_id, None)
+                add_count(self._kept, job_id, -count)
+            for app_id, count in counted([x.app_id for x in moved.leases]).items():
+                add_count(self._kept_by_app, app_id, -count)
+        if moved.state is DRAINING:
+            self._draining.update([(x.lease_id, x.job_id) for x in moved.leases])
+        else:
+            for lease in moved.leases:
                 self._remove(lease)
 
     def _remove(self, lease: Lease) -> None:
-        lease_id = lease.lease_id
-        for place in (self._current, self._next):
-            if place.get(lease.gpu) == lease_id:
-                del place[lease.gpu]
-        del self._leases[lease_id], self._stories[lease_id]
+        lease_id, gpu, job_id = lease.lease_id, lease.gpu, lease.job_id
+        place = self._current if self._current.get(gpu) == lease_id else self._next
+        del place[gpu], self._leases[lease_id], self._stories[lease_id]
         self._draining.pop(lease_id, None)
-        of_job = self._by_job[lease.job_id]
+        of_job = self._by_job[job_id]
         del of_job[lease_id]
         if not of_job:
-            del self._by_job[lease.job_id]
+            del self._by_job[job_id]
+
+
+def _alike(leases: Sequence[Lease], cause: Cause | None) -> Iterator[Sequence[Lease]]:
+    """Leases that follow each other in one state, and where `cause` is None for one cause: most often all of them."""
+    if not leases:
+        return
+    if len({x.state for x in leases}) == 1 and (cause is not None or len({x.cause for x in leases}) == 1):
+        yield leases
+    else:
+        for _, alike in groupby(leases, key=_state_and_cause if cause is None else _state):
+            yield list(alike)
+
+
+_state = attrgetter("state")
+_state_and_cause = attrgetter("state", "cause")

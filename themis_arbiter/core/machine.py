@@ -126,8 +126,8 @@ def on_epoch_acquired(state: State, event: EpochAcquired) -> None:
             state.stored_apps.setdefault(meter.app_id, []).append(job_id)
     state.stored_ms = max((m.metered_ms for _, m in event.meters), default=0)
     ordered = sorted(event.leases, key=lambda x: (x.state is LeaseState.WAITING, x.lease_id))
+    state.enter([(x, x.state is LeaseState.WAITING) for x in ordered])
     for lease in ordered:
-        state.enter(lease, as_next=lease.state is LeaseState.WAITING)
         if lease.state is LeaseState.DRAINING:
             state.deadlines[lease.lease_id] = lease.end_ms
             state.drain_seq[lease.lease_id] = leasing.NEVER_TOLD

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from themis_arbiter.core.auction.bid import Supply
+from themis_arbiter.core.events import JobReport
 from themis_arbiter.core.kinds import never_rooms, on_lease_end, take_never_room, work_lost_by_moving
 from themis_arbiter.core.lease import Lease
 from themis_arbiter.core.observing import gpus_in_use
@@ -141,8 +142,7 @@ def look_at_app(
         market_job = _market_job(state, job_id, job, offered, never)
         if market_job.can_gain or market_job.ending or market_job.held:
             jobs.append(market_job)
-            report = job.report
-            if (report.memory_mb or report.vcores or report.gpu_speeds) and (limits := _room(state, job, offered)):
+            if _is_limited(job.report) and (limits := _room(state, job, offered)):
                 room[job_id] = limits
     if not jobs or not (app.is_flowing or any(j.held or j.ending for j in jobs)):
         return None
@@ -155,15 +155,18 @@ def look_at_app(
         demand=app.demand,
         weight=weight,
         jobs=tuple(jobs),
-        attained=app.ended_service + sum(max(0.0, job.attained) for job in live),
+        attained=app.ended_service + sum([max(0.0, job.attained) for job in live]),
     )
 
 
 def _waits_unlimited(state: State, job: Job) -> bool:
     """Whether what is seen of the job hangs on the job alone."""
-    report = job.report
-    is_limited = report.memory_mb or report.vcores or report.gpu_speeds
-    return not (_holds(state, job) or is_limited or job.retry_ms > state.now_ms)
+    return not (_holds(state, job) or _is_limited(job.report) or job.retry_ms > state.now_ms)
+
+
+def _is_limited(report: JobReport) -> bool:
+    """Whether there may be GPUs that the job cannot have."""
+    return bool(report.memory_mb or report.vcores or report.gpu_speeds)
 
 
 def _holds(state: State, job: Job) -> bool:

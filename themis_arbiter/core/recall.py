@@ -10,7 +10,7 @@ from typing import Final
 
 from themis_arbiter.core.events import Timer
 from themis_arbiter.core.kinds import protected_jobs
-from themis_arbiter.core.lease import Lease, LeaseState
+from themis_arbiter.core.lease import ACTIVE, Lease
 from themis_arbiter.core.policies.guard import is_recalling, is_recalling_for_all
 from themis_arbiter.core.rho import wait_until_urgent
 from themis_arbiter.core.state import State
@@ -52,7 +52,7 @@ def recallable(state: State) -> list[Lease]:
         known = jobs.setdefault(lease.job_id, [])
         if known is None:
             continue
-        if lease.state is LeaseState.ACTIVE and not state.ledger.has_next(lease.gpu) and state.is_live(lease.job_id):
+        if lease.state is ACTIVE and not state.ledger.has_next(lease.gpu) and state.is_live(lease.job_id):
             known.append(lease)
         else:
             jobs[lease.job_id] = None

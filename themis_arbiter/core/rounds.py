@@ -5,7 +5,6 @@ end are on offer while their holders still run: who wins its own again is renewe
 its lease and the winner's lease follows when the release is confirmed (contracts.md, "A lease's end").
 """
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -20,7 +19,7 @@ from themis_arbiter.core.kinds import (
     tell_impossible,
 )
 from themis_arbiter.core.later import Record
-from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, ids_of
+from themis_arbiter.core.lease import ACTIVE, GRANTED, PENDING, Cause, Lease, LeaseInput, ids_of
 from themis_arbiter.core.leasing import drain, hold_past_ends, is_notice_enough
 from themis_arbiter.core.market_view import Offered, market_of
 from themis_arbiter.core.observing import gpus_in_use, would_move
@@ -28,10 +27,10 @@ from themis_arbiter.core.policies.base import Decision, Market, Repeating
 from themis_arbiter.core.policies.guard import is_recalling_for_all, standing
 from themis_arbiter.core.standstill import Precedent, has_fastest, note, precedent_of
 from themis_arbiter.core.state import State
-from themis_arbiter.core.types import CoreError, GpuId, GrantId, JobId, LeaseId, Millis, NodeName
-from themis_arbiter.core.value import made
+from themis_arbiter.core.types import CoreError, GpuId, JobId, LeaseId, Millis, NodeName, counted
+from themis_arbiter.core.value import changed
 
-_new_lease = made(Lease)
+_of_same_grant = changed(Lease, "lease_id", "gpu", "cause")
 
 Won: TypeAlias = Mapping[JobId, tuple[GpuId, ...]]  # what each job gets in a round
 
@@ -181,7 +180,7 @@ def _ending(state: State, ends_at: Millis | None) -> list[Lease]:
     """Leases that end by then and that nobody is promised yet, in order of GPU."""
     if ends_at is None:
         return []
-    able = (LeaseState.GRANTED, LeaseState.ACTIVE)
+    able = (GRANTED, ACTIVE)
     found = [x for x in state.ledger if x.end_ms <= ends_at and x.state in able and not state.ledger.has_next(x.gpu)]
     return sorted(found, key=lambda x: x.gpu)
 
@@ -195,7 +194,7 @@ def _renew(state: State, lease_ids: Sequence[LeaseId], cause: Cause) -> list[Lea
     renewed = state.move(lease_ids, LeaseInput.RENEWED, cause, state.next_end())
     if not renewed:
         return []
-    for app_id, count in Counter([x.app_id for x in renewed]).items():
+    for app_id, count in counted([x.app_id for x in renewed]).items():
         state.count(app_id, renewed=count)
     state.persist(puts=renewed, with_meters=True)
     return renewed
@@ -332,9 +331,11 @@ def _carry_out(
             for g, x in held.items()
             if g not in winner and x.job_id not in moves and _stays_whole(state, x.job_id, held, winner)
         }
-    staying = [x for g, x in held.items() if winner.get(g) == x.job_id]
+    staying: list[Lease] = []
+    losing: list[Lease] = []
+    for gpu, lease in held.items():
+        (staying if winner.get(gpu) == lease.job_id else losing).append(lease)
     renewed = [] if is_recall else _renew(state, ids_of(staying), Cause.RENEWAL)
-    losing = [x for g, x in held.items() if winner.get(g) != x.job_id]
     # Losers first, in a batch of their own deadline each: promises on their GPUs need them in DRAINING.
     if is_recall:
         drain(state, losing, state.now_ms + state.settings.notice_ms, Cause.RECALL)
@@ -345,7 +346,7 @@ def _carry_out(
         _break_up(state, [*losing, *offered.leaving], winner)
     kept = {x.gpu for x in staying}
     new = [(g, j) for g, j in sorted(winner.items()) if g not in kept]
-    entered = list(_new_leases(state, new, by_auction, new_end))
+    entered = _enter_new(state, new, by_auction, new_end)
     for job_id in dict.fromkeys(x.job_id for x in entered):
         kept_count, job = state.ledger.kept_count(job_id), state.jobs[job_id]
         if kept_count > max(job.wanted, job.report.gang):
@@ -373,21 +374,25 @@ def _break_up(state: State, losing: Iterable[Lease], winner: Mapping[GpuId, JobI
         won.setdefault(job_id, []).append(gpu)
     for job_id in sorted({x.job_id for x in losing}):
         job = state.jobs.get(job_id)
-        rest = [x for x in state.kept_leases(job_id) if x.state in (LeaseState.GRANTED, LeaseState.ACTIVE)]
+        rest = [x for x in state.kept_leases(job_id) if x.state in (GRANTED, ACTIVE)]
         more = len(set(won.get(job_id, ())) - {x.gpu for x in rest})
         if job is not None and 0 < len(rest) + more < job.report.gang:
             drain(state, rest, state.now_ms + state.settings.notice_ms, Cause.GANG_BROKEN)
 
 
-def _new_leases(state: State, new: Iterable[tuple[GpuId, JobId]], by_auction: set[GpuId], end_ms: Millis) -> Iterable[Lease]:
+def _enter_new(state: State, new: Iterable[tuple[GpuId, JobId]], by_auction: set[GpuId], end_ms: Millis) -> list[Lease]:
     """Leases of newly won GPUs; those given to one job together share a grant id."""
-    grants: dict[JobId, GrantId] = {}
+    grants: dict[JobId, Lease] = {}  # the first lease of each
+    won, left_over = Cause.AUCTION, Cause.LEFTOVER
+    entered: list[Lease] = []
     for gpu, job_id in new:
-        if job_id not in grants:
-            grants[job_id] = state.serial("G")
-        lease = _new_lease(
+        cause = won if gpu in by_auction else left_over
+        if job_id in grants:
+            entered.append(_of_same_grant(grants[job_id], state.serial("L"), gpu, cause))
+            continue
+        grants[job_id] = Lease(
+            grant_id=state.serial("G"),
             lease_id=state.serial("L"),
-            grant_id=grants[job_id],
             gpu=gpu,
             app_id=state.jobs[job_id].report.app_id,
             job_id=job_id,
@@ -395,8 +400,9 @@ def _new_leases(state: State, new: Iterable[tuple[GpuId, JobId]], by_auction: se
             round_no=state.last_round,
             start_ms=state.now_ms,
             end_ms=end_ms,
-            state=LeaseState.PENDING,
-            cause=Cause.AUCTION if gpu in by_auction else Cause.LEFTOVER,
+            state=PENDING,
+            cause=cause,
         )
-        state.enter(lease, as_next=state.ledger.current(gpu) is not None)
-        yield lease
+        entered.append(grants[job_id])
+    state.enter([(x, state.ledger.current(x.gpu) is not None) for x in entered])
+    return entered

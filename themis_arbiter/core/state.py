@@ -4,17 +4,19 @@ Writes to the outside go through two gates here. `persist` queues an atomic batc
 committed (persist before act); `tell_rm` numbers what the ResourceManager's gate is told.
 """
 
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import groupby
 from math import inf
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from themis_arbiter.core.admin_state import AdminState, admin_to_text
-from themis_arbiter.core.effects import Effect, LeaseMoved, PersistLeases, TellJob, WakeAt
+from themis_arbiter.core.effects import Effect, LeasesMoved, PersistLeases, TellJob, WakeAt
 from themis_arbiter.core.events import Batch, ContainerReport, Meter, NodeReport, Timer
 from themis_arbiter.core.fluid import FluidShare
-from themis_arbiter.core.lease import Cause, Lease, LeaseInput, LeaseState, ids_of, with_state
+from themis_arbiter.core.lease import DRAINING, ENDED, GRANTED, PENDING, WAITING, Cause, Lease, LeaseInput, ids_of, with_state
 from themis_arbiter.core.ledger import Ledger
 from themis_arbiter.core.policies import make_policy
 from themis_arbiter.core.policies.base import MarketApp, MarketJob
@@ -25,12 +27,14 @@ from themis_arbiter.core.types import (
     Epoch,
     GpuId,
     GpuMillis,
+    GpuSpeeds,
     GrantId,
     JobId,
     LeaseId,
     Millis,
     NodeName,
     RoundNo,
+    counted,
     gpu_id,
     node_of,
 )
@@ -46,7 +50,8 @@ METERS_STORED_MS: Final = 5_000  # in which what changed in a job's account is i
 ENDED_APPS_KEPT_MAX: Final = 500  # ended apps that `themis apps` can still show; the oldest go first
 
 
-_lease_moved = made(LeaseMoved)
+_leases_moved = made(LeasesMoved)
+_state_and_cause = attrgetter("state", "cause")
 
 
 @dataclass
@@ -142,6 +147,8 @@ class State:
         self.typed: set[JobId] = set()  # live jobs that declare speeds by GPU type
         self.remetered: dict[JobId, None] = {}  # jobs whose accounts changed since they were stored
         self.told_work: dict[JobId, GpuMillis] = {}  # what the fluid model was last told of each job
+        self.believed: dict[JobId, tuple[Job, GpuMillis, tuple[object, ...]]] = {}  # see `declared`
+        self.shapes: dict[AppId, tuple[object, tuple[GpuMillis, float, int, GpuSpeeds]]] = {}  # see `declared`
         self.market_jobs: dict[JobId, tuple[Job, MarketJob]] = {}  # as policies last saw them
         self.times_left: dict[JobId, tuple[Job, Topology, float]] = {}  # of jobs that wait, see core.recall
         self.longest_waits: dict[AppId, tuple[tuple[Job, ...], Topology, float | None]] = {}  # of apps whose jobs all wait
@@ -187,13 +194,14 @@ class State:
         """
         self.last_batch += 1
         deletes = tuple(deletes)
+        is_next = self.ledger.is_next
         batch = Batch(
             batch_no=self.last_batch,
             epoch=self.epoch,
             start_id=self.rm.start_id if self.rm else "",
             last_round=self.last_round,
             last_serial=self.last_serial,
-            puts=tuple([as_stored(x, is_next=self.ledger.is_next(x)) if x.state is LeaseState.PENDING else x for x in puts]),
+            puts=tuple([as_stored(x, is_next=is_next(x)) if x.state is PENDING else x for x in puts]),
             deletes=deletes,
             meters=self._meters({*self.remetered, *meters_of, *(self.running if with_meters else ())}),
             admin=admin_to_text(self.admin),
@@ -231,39 +239,45 @@ class State:
         """Let the same happen to all these leases now, and tell observers; returns them as they are then. See Ledger.move."""
         moved = self.ledger.move(lease_ids, happened, self.now_ms, cause, end_ms=end_ms)
         self.effects += moved
-        after = [m.lease for m in moved]
-        if after and after[0].state is LeaseState.ENDED:
+        after = [x for m in moved for x in m.leases]
+        if after and after[0].state is ENDED:
             self._forget(after)
         return after
 
     def _forget(self, ended: Sequence[Lease]) -> None:
         """Keep nothing more of leases that have ended."""
-        for lease in ended:
-            self.drain_seq.pop(lease.lease_id, None)
-            self.deadlines.pop(lease.lease_id, None)
-            self.persisted.discard(lease.lease_id)
-            self.heard.discard(lease.lease_id)
-        for app_id, count in Counter([x.app_id for x in ended]).items():
+        ids = ids_of(ended)
+        for lease_id in ids:
+            self.drain_seq.pop(lease_id, None)
+            self.deadlines.pop(lease_id, None)
+        self.persisted.difference_update(ids)
+        self.heard.difference_update(ids)
+        for app_id, count in counted([x.app_id for x in ended]).items():
             self.count(app_id, ended=count)
 
     def hand_on(self, freed: Iterable[Lease]) -> list[Lease]:
         """The GPUs of these leases are released: they end. Those that were promised them take over, and are returned."""
-        ended = self.ledger.move(ids_of(freed), LeaseInput.RELEASE_CONFIRMED, self.now_ms, Cause.RELEASED)
-        gpus = [m.lease.gpu for m in ended if self.ledger.has_next(m.lease.gpu)]
+        moved = self.ledger.move(ids_of(freed), LeaseInput.RELEASE_CONFIRMED, self.now_ms, Cause.RELEASED)
+        ended = [x for m in moved for x in m.leases]
+        gpus = [x.gpu for x in ended if self.ledger.has_next(x.gpu)]
         # When they were promised, nobody knew when their GPUs would be free.
         promoted = self.ledger.promote(gpus, self.now_ms, self.next_end())
-        following = {m.lease.gpu: m for m in promoted}
-        for m in ended:
-            self.effects.append(m)
-            if m.lease.gpu in following:
-                self.effects.append(following[m.lease.gpu])
-        self._forget([m.lease for m in ended])
-        return [m.lease for m in promoted]
+        following = {x.gpu: (x, m.state_from) for m in promoted for x in m.leases}
+        for lease in ended:  # GPU by GPU: who goes, then who comes
+            self.effects.append(_leases_moved((lease,), DRAINING, Cause.RELEASED))
+            if (then := following.get(lease.gpu)) is not None:
+                self.effects.append(_leases_moved((then[0],), then[1], Cause.RELEASED))
+        self._forget(ended)
+        return [x for x, _ in following.values()]
 
-    def enter(self, lease: Lease, *, as_next: bool = False) -> None:
-        """A new lease."""
-        self.ledger.add(lease, as_next=as_next)
-        self.effects.append(_lease_moved(lease, None, lease.cause))
+    def enter(self, leases: Iterable[tuple[Lease, bool]]) -> None:
+        """New leases, each with whether it waits for its GPU."""
+        new = []
+        for lease, is_next in leases:
+            self.ledger.add(lease, as_next=is_next)
+            new.append(lease)
+        for (_, cause), alike in groupby(new, key=_state_and_cause):
+            self.effects.append(_leases_moved(tuple(alike), None, cause))
 
     def count(self, app_id: AppId, *, granted: int = 0, renewed: int = 0, ended: int = 0) -> None:
         """Add to an app's lease counters."""
@@ -315,15 +329,26 @@ class State:
 
     def declared(self, app: App) -> App:
         """The app with its work and parallelism as now believed, which the caller is about to tell the fluid share."""
-        jobs = self.app_jobs(app)
-        works = [self.work_of(job) for job in jobs]
+        believed = [self._believed(job_id) for job_id in app.job_ids]
+        works = [work for _, work, _ in believed]
         self.told_work.update(zip(app.job_ids, works, strict=True))
-        work, parallelism = app_shape(app, jobs, works, self.topology)
-        demand, speeds = app_demand(jobs), app_speeds(jobs, self.topology)
-        told = (app.told_work, app.told_parallelism, app.demand, app.told_speeds)
-        if (work, parallelism, demand, speeds) == told:
+        shaped_by = (self.topology, app.arrival_ms, works, [by for *_, by in believed])
+        known = self.shapes.get(app.app_id)
+        if known is None or known[0] != shaped_by:
+            jobs = self.app_jobs(app)
+            shape = app_shape(app, jobs, works, self.topology)
+            known = self.shapes[app.app_id] = (shaped_by, (*shape, app_demand(jobs), app_speeds(jobs, self.topology)))
+        if known[1] == (app.told_work, app.told_parallelism, app.demand, app.told_speeds):
             return app
+        work, parallelism, demand, speeds = known[1]
         return replace(app, told_work=work, told_parallelism=parallelism, demand=demand, told_speeds=speeds)
+
+    def _believed(self, job_id: JobId) -> tuple[Job, GpuMillis, tuple[object, ...]]:
+        """The job, its work as now believed, and what else its app's shape hangs on; the same until it runs or is another."""
+        job, known = self.jobs[job_id], self.believed.get(job_id)
+        if known is None or known[0] is not job or job.gpus_running:
+            known = self.believed[job_id] = (job, self.work_of(job.at(self.now_ms)), job.shaped_by)
+        return known
 
     def app_jobs(self, app: App) -> tuple[Job, ...]:
         """The app's jobs, metered up to now."""
@@ -339,7 +364,7 @@ class State:
 
     def kept_leases(self, job_id: JobId) -> tuple[Lease, ...]:
         """The job's leases that are not on their way out, promised ones included."""
-        return tuple(x for x in self.ledger.of_job(job_id) if x.state is not LeaseState.DRAINING)
+        return tuple(x for x in self.ledger.of_job(job_id) if x.state is not DRAINING)
 
     def rate_of(self, job: Job) -> tuple[int, float]:
         """GPUs that the job has, and the work that they do a millisecond (see Job)."""
@@ -348,20 +373,21 @@ class State:
             return 0, 0.0
         count = sum(on.values())
         slowdowns = self.settings.slowdowns
-        # GPUs of a machine are of one type: its first stands for all that run there.
-        type_speed = self.type_speed(job, [gpu_id(node, 0) for node in on])
+        type_speed = self.type_speed_on(job, on)
         if job.report.model not in slowdowns.by_model:
             return count, count * type_speed
-        gpus = [x.gpu for x in self.ledger.current_of_job(job.job_id) if node_of(x.gpu) in on]
-        known = [g for g in gpus if g in self.topology.places]
+        places = self.topology.places
+        gpus = [x.gpu for x in self.ledger.current_of_job(job.job_id)]
+        known = [g for g in gpus if g in places and node_of(g) in on]
         level = self.topology.locality(known) if len(known) == count else self.topology.nodes_locality(on)
         speed = slowdowns.speed_at(job.report.model, count, level, self.topology.best_locality(count))
         return count, speed * type_speed
 
-    def type_speed(self, job: Job, gpus: Iterable[GpuId]) -> float:
-        """The speed by GPU type at which the job runs on these GPUs: that of the slowest."""
+    def type_speed_on(self, job: Job, nodes: Iterable[NodeName]) -> float:
+        """The speed by GPU type at which the job runs on GPUs of these nodes: that of the slowest."""
         speeds = self.topology.speeds(job.report.gpu_speeds)
-        return 1.0 if speeds is None else speeds.slowest(gpus)
+        # GPUs of a machine are of one type: its first stands for all that run there.
+        return 1.0 if speeds is None else speeds.slowest([gpu_id(node, 0) for node in nodes])
 
     def is_usable(self, job: Job, gpu: GpuId) -> bool:
         """Whether the job may be given the GPU, by its type."""
@@ -436,6 +462,6 @@ class State:
 
 def as_stored(lease: Lease, *, is_next: bool) -> Lease:
     """The lease as the store shall know it: what is decided now counts as done once it is there."""
-    if lease.state is not LeaseState.PENDING:
+    if lease.state is not PENDING:
         return lease
-    return with_state(lease, LeaseState.WAITING if is_next else LeaseState.GRANTED)
+    return with_state(lease, WAITING if is_next else GRANTED)

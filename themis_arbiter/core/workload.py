@@ -58,6 +58,12 @@ class Job:
         """Whether a change of GPUs costs it a restart."""
         return self.has_started or self.attained > 0
 
+    @property
+    def shaped_by(self) -> tuple[object, ...]:
+        """What an app's work, parallelism, demand and speeds by type hang on of its job, beside its work."""
+        report = self.report
+        return report.gang, report.gpu_speeds, report.arrival_ms, self.max_gpus, report.is_finished, report.final_status
+
     def at(self, now_ms: Millis) -> "Job":
         """This job metered up to `now_ms`."""
         elapsed = now_ms - self.metered_ms

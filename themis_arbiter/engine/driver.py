@@ -20,7 +20,7 @@ from themis_arbiter.core.effects import (
     ContainerLost,
     Effect,
     GrantGpus,
-    LeaseMoved,
+    LeasesMoved,
     PersistLeases,
     RequestDrain,
     RoundClosed,
@@ -43,7 +43,7 @@ from themis_arbiter.ports import (
     StoreError,
 )
 
-FOR_OBSERVERS: Final = (LeaseMoved, RoundClosed, AppEnded, ContainerLost, AdminAnswered)  # nothing is to be done about them
+FOR_OBSERVERS: Final = (LeasesMoved, RoundClosed, AppEnded, ContainerLost, AdminAnswered)  # nothing is to be done about them
 FOLLOW_UPS_MAX: Final = 1_000  # of one event; more means that the core answers each failed commit with another
 
 _log = logging.getLogger(__name__)
@@ -195,7 +195,7 @@ class Driver(Generic[ArbiterT]):
                 self._rm.tell(effect)
             case WakeAt(timer=timer, at_ms=at_ms):
                 self._timers.set(timer, at_ms)
-            case LeaseMoved() | RoundClosed() | AppEnded() | ContainerLost() | AdminAnswered():
+            case LeasesMoved() | RoundClosed() | AppEnded() | ContainerLost() | AdminAnswered():
                 pass
             case _:
                 assert_never(effect)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, Final
 
 from themis_arbiter.core.codec import dumps, from_plain, tagged, to_plain, untagged
-from themis_arbiter.core.effects import Effect
+from themis_arbiter.core.effects import Effect, LeasesMoved
 from themis_arbiter.core.events import Event
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import CoreError
@@ -53,8 +53,9 @@ def event_line(event: Event) -> str:
 
 
 def effects_line(effects: Iterable[Effect]) -> str:
-    """The line of one step's effects."""
-    return f"{_EFFECTS_START}{','.join(tagged(e) for e in effects)}]}}"
+    """The line of one step's effects; leases that moved together are told of one by one."""
+    singly = [one for e in effects for one in (e.singly() if isinstance(e, LeasesMoved) else (e,))]
+    return f"{_EFFECTS_START}{','.join(tagged(e) for e in singly)}]}}"
 
 
 def parse_header(line: str) -> Settings:

@@ -20,7 +20,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from themis_arbiter.core.effects import AppEnded, ContainerLost, Effect, LeaseMoved, RoundClosed
+from themis_arbiter.core.effects import AppEnded, ContainerLost, Effect, LeasesMoved, RoundClosed
 from themis_arbiter.core.events import EndCause, Event, StoreFailed
 from themis_arbiter.core.lease import LeaseState
 from themis_arbiter.core.types import Millis
@@ -83,10 +83,10 @@ class Histogram:
 
 def round_outcome(effects: Iterable[Effect]) -> RoundOutcome:
     """What a step that closed a round did with leases."""
-    moves = [e for e in effects if isinstance(e, LeaseMoved)]
+    moves = [e for e in effects if isinstance(e, LeasesMoved)]
     if any(m.state_from is None for m in moves):
         return RoundOutcome.GRANTED
-    return RoundOutcome.RENEWED if any(m.state_from is m.lease.state for m in moves) else RoundOutcome.NOTHING
+    return RoundOutcome.RENEWED if any(m.state_from is m.state for m in moves) else RoundOutcome.NOTHING
 
 
 class MetricsObserver(Collector):
@@ -119,8 +119,8 @@ class MetricsObserver(Collector):
                 is_stale = event.reason.startswith("StaleEpoch")
                 self._store_errors[StoreErrorKind.STALE_EPOCH if is_stale else StoreErrorKind.WRITE] += 1
             for effect in effects:
-                if isinstance(effect, LeaseMoved):
-                    self._count_move(effect, event.at_ms)
+                if isinstance(effect, LeasesMoved):
+                    self._count_moves(effect, event.at_ms)
                 elif isinstance(effect, RoundClosed):
                     self._rounds[round_outcome(effects)] += 1
                     self._gap_ratio = _gap_ratio(effect.record)
@@ -139,12 +139,14 @@ class MetricsObserver(Collector):
         with self._lock:
             self._bid_errors[kind] += 1
 
-    def _count_move(self, moved: LeaseMoved, at_ms: Millis) -> None:
-        lease, state_from = moved.lease, moved.state_from
-        self._transitions["new" if state_from is None else state_from.value, lease.state.value, moved.cause.value] += 1
-        if lease.state is LeaseState.ACTIVE and state_from is LeaseState.GRANTED:
+    def _count_moves(self, moved: LeasesMoved, at_ms: Millis) -> None:
+        state, state_from = moved.state, moved.state_from
+        before = "new" if state_from is None else state_from.value
+        self._transitions[before, state.value, moved.cause.value] += len(moved.leases)
+        if state is LeaseState.ACTIVE and state_from is LeaseState.GRANTED:
             # A lease starts when its GPU is both free and given to it: at once, or when the holder before released it.
-            self._latencies.add((at_ms - lease.start_ms) / 1_000)
+            for lease in moved.leases:
+                self._latencies.add((at_ms - lease.start_ms) / 1_000)
 
     def _refresh(self) -> tuple[Snapshot | None, float]:
         try:

@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any, Final, TextIO
 
-from themis_arbiter.core.effects import Effect, LeaseMoved, RoundClosed
+from themis_arbiter.core.effects import Effect, LeasesMoved, RoundClosed
 from themis_arbiter.core.events import Event
-from themis_arbiter.core.lease import LeaseState
+from themis_arbiter.core.lease import PENDING, ids_of
 from themis_arbiter.core.types import JobId, LeaseId, Millis, RoundNo
 
 # What rounds.jsonl leaves out of a decision record: the same in every round, or of every app and job that waits.
@@ -34,14 +35,15 @@ class RoundsObserver:
         renewed: dict[tuple[JobId, Millis], None] = {}
         round_no: RoundNo = 0
         for effect in effects:
-            if isinstance(effect, LeaseMoved):
-                lease = effect.lease
-                if effect.state_from is lease.state:  # only a renewal leaves the state
-                    renewed[lease.job_id, lease.end_ms] = None
-                elif lease.state is LeaseState.PENDING:
-                    self._pending_since[lease.lease_id] = event.at_ms
-                elif effect.state_from is LeaseState.PENDING:
-                    self.reserved_gpu_s += (event.at_ms - self._pending_since.pop(lease.lease_id)) / 1000.0
+            if isinstance(effect, LeasesMoved):
+                state_from, state = effect.state_from, effect.state
+                if state_from is state:  # only a renewal leaves the state
+                    renewed.update(dict.fromkeys([(x.job_id, x.end_ms) for x in effect.leases]))
+                elif state is PENDING:
+                    self._pending_since.update(dict.fromkeys(ids_of(effect.leases), event.at_ms))
+                elif state_from is PENDING:
+                    for lease in effect.leases:
+                        self.reserved_gpu_s += (event.at_ms - self._pending_since.pop(lease.lease_id)) / 1000.0
             elif isinstance(effect, RoundClosed):
                 round_no = effect.round_no
                 self.rounds += 1
@@ -69,6 +71,9 @@ class RecordLines:
         return "{" + ",".join([f'"{key}":{self._text(key, value)}' for key, value in compact(record).items()]) + "}\n"
 
     def _text(self, key: str, value: Any) -> str:
+        kind = type(value)
+        if kind is int or (kind is float and isfinite(value)):
+            return repr(value)  # which is its JSON, without an encoder
         if key not in OF_NAMES and value != []:
             return self._encode(value)
         last = self._last.get(key)

@@ -16,6 +16,8 @@ from themis_arbiter.core.types import CoreError, GpuId, GpuMillis, GrantId, JobI
 from themis_arbiter.core.value import value
 from themis_arbiter.sim.trace import TraceJob
 
+_CHECKPOINT: Final = OnLeaseEnd.CHECKPOINT  # asked of jobs in every report
+
 Grant: TypeAlias = tuple[GrantId, RoundNo]
 
 SAME_INSTANT_MS: Final = 1  # who goes on on the same GPUs within it was not interrupted
@@ -100,7 +102,7 @@ class SimulatedJob:
     @property
     def most(self) -> int:
         """GPUs that it would use now: who cannot keep progress through a change does not ask for one."""
-        if self.spec.on_lease_end is not OnLeaseEnd.CHECKPOINT and (self.running or self.held >= self.spec.gang):
+        if self.spec.on_lease_end is not _CHECKPOINT and (self.running or self.held >= self.spec.gang):
             return len(self.running) or self.held
         return max(self.spec.gang, min(self.spec.max_gpus, self.told.max_gpus))
 

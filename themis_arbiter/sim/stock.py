@@ -73,6 +73,8 @@ class Stock:
 
     def use(self, gpu: GpuId, job: TraceJob, sign: int) -> None:
         """A container of the job on this GPU begins (+1) or ends (-1)."""
+        if not (self._has_memory or self._has_cpu):
+            return
         memory, cpu = self.need(job)
         if memory or cpu:
             name = gpu.rpartition(":")[0]

@@ -6,7 +6,7 @@ one report. Happenings of an instant are looked at in the order finish, deadline
 """
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from math import ceil
 from typing import Final
@@ -14,7 +14,7 @@ from typing import Final
 from themis_arbiter.core.effects import GrantGpus, RequestDrain, SyncLeases, TellJob, WithdrawLeases
 from themis_arbiter.core.events import ContainerReport, JobReport, RmReported
 from themis_arbiter.core.types import CoreError, GpuId, JobId, LeaseId, Millis, RoundNo, node_of
-from themis_arbiter.core.value import made
+from themis_arbiter.core.value import changed, made
 from themis_arbiter.sim.sim_jobs import Physics, SimulatedJob
 from themis_arbiter.sim.stock import Stock
 
@@ -46,6 +46,7 @@ class TraceCluster:
         self._started: dict[LeaseId, tuple[SimulatedJob, GpuId]] = {}  # containers to be told of
         self._ended: dict[LeaseId, tuple[SimulatedJob, GpuId, int]] = {}  # and with which exit status
         self._changed: dict[int, None] = {}  # jobs to be told of, by index
+        self._told: dict[int, JobReport] = {}  # what was last said of each
         self._unsettled: dict[int, None] = {}  # jobs whose GPUs have changed in this instant
         self._seq = self._told_seq = 0
         self._owes_seq = False  # a drain that is over already waits for a report that says so
@@ -81,15 +82,15 @@ class TraceCluster:
         """Containers are there at once; a job that is over starts none."""
         self._seq = effect.seq
         for lease in effect.leases:
-            job = self.jobs[lease.job_id]
+            job, gpu, lease_id = self.jobs[lease.job_id], lease.gpu, lease.lease_id
             if job.finish_ms is not None:
                 continue
-            if lease.gpu in job.kept or lease.gpu in job.draining:
-                raise CoreError(f"{lease.gpu} was granted to {lease.job_id}, which still holds it")
-            job.kept[lease.gpu] = lease.lease_id
+            if gpu in job.kept or gpu in job.draining:
+                raise CoreError(f"{gpu} was granted to {lease.job_id}, which still holds it")
+            job.kept[gpu] = lease_id
             job.grant = (lease.grant_id, lease.round_no)
-            self._holder[lease.lease_id] = self._started[lease.lease_id] = (job, lease.gpu)
-            self._stock.use(lease.gpu, job.spec, +1)
+            self._holder[lease_id] = self._started[lease_id] = (job, gpu)
+            self._stock.use(gpu, job.spec, +1)
             self._touch(job)
 
     def drain(self, effect: RequestDrain) -> None:
@@ -97,10 +98,11 @@ class TraceCluster:
         self._seq = effect.seq
         leaving: dict[int, SimulatedJob] = {}
         for lease_id in effect.lease_ids:
-            if lease_id not in self._holder:
+            held = self._holder.get(lease_id)
+            if held is None:
                 self._owes_seq = True
                 continue
-            job, gpu = self._holder[lease_id]
+            job, gpu = held
             del job.kept[gpu]
             job.draining[gpu] = (lease_id, effect.deadline_ms)
             leaving[job.index] = job
@@ -160,8 +162,8 @@ class TraceCluster:
             return None
         nodes = self._stock.changes()
         jobs = tuple(self._job_report(self._by_index[index]) for index in sorted(self._changed))
-        started = tuple(_container(i, *at) for i, at in self._started.items())
-        ended = tuple(_container(i, *at) for i, at in self._ended.items())
+        started = tuple([_container(i, job, gpu) for i, (job, gpu) in self._started.items()])
+        ended = tuple([_container(i, job, gpu, status) for i, (job, gpu, status) in self._ended.items()])
         self._changed.clear()
         self._started.clear()
         self._ended.clear()
@@ -176,6 +178,16 @@ class TraceCluster:
         return RmReported(at_ms=now_ms, start_id=START_ID, is_full=True, update_seq=self._seq, nodes=self._stock.reports())
 
     def _job_report(self, job: SimulatedJob) -> JobReport:
+        """What is said of a job; while it lives, only what it asks for is ever another than before."""
+        told = self._told.get(job.index)
+        if told is None or job.finish_ms is not None:
+            told = self._whole_report(job)
+        elif told.gpus_asked != (asked := job.asked):
+            told = _asking(told, asked)
+        self._told[job.index] = told
+        return told
+
+    def _whole_report(self, job: SimulatedJob) -> JobReport:
         is_finished = job.finish_ms is not None
         memory_mb, millicores = self._stock.need(job.spec)
         return JobReport(
@@ -214,10 +226,11 @@ class TraceCluster:
             over = len(job.draining) if len(job.kept) >= job.spec.gang else job.held - job.most
             self._take_back(job, sorted(job.draining)[:over], BY_MASTER)
 
-    def _take_back(self, job: SimulatedJob, gpus: Iterable[GpuId], status: int) -> None:
+    def _take_back(self, job: SimulatedJob, gpus: Sequence[GpuId], status: int) -> None:
         for gpu in gpus:
             lease_id, _ = job.draining.pop(gpu)
             self._end(lease_id, job, gpu, status)
+        if gpus:
             self._touch(job)
 
     def _finish(self, job: SimulatedJob) -> None:
@@ -256,3 +269,4 @@ def _container(lease_id: LeaseId, job: SimulatedJob, gpu: GpuId, status: int | N
 
 
 _container_report = made(ContainerReport)
+_asking = changed(JobReport, "gpus_asked")

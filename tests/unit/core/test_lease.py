@@ -14,7 +14,7 @@ from themis_arbiter.core.lease import (
     state_after,
     with_cause,
     with_state,
-    with_time,
+    with_times,
 )
 from themis_arbiter.core.ledger import STORY_STEPS_MAX, Ledger
 from themis_arbiter.core.types import CoreError
@@ -43,9 +43,9 @@ def active(ledger: Ledger, one: Lease) -> None:
 def test_what_is_remade_by_hand_leaves_no_field_out() -> None:
     other = {f.name: k + 1 for k, f in enumerate(fields(Lease)) if f.name not in {"end_ms", "state", "cause"}}
     before = Lease(**other, end_ms=100, state=LeaseState.ACTIVE, cause=Cause.AUCTION)  # type: ignore[arg-type]
-    assert with_time(before, LeaseState.ACTIVE, None, 200) == replace(before, end_ms=200)
+    assert with_times([before], LeaseState.ACTIVE, None, 200) == [replace(before, end_ms=200)]
     later = replace(before, start_ms=150, end_ms=200, state=LeaseState.PENDING)
-    assert with_time(before, LeaseState.PENDING, 150, 200) == later
+    assert with_times([before], LeaseState.PENDING, 150, 200) == [later]
     assert with_state(before, LeaseState.WAITING) == replace(before, state=LeaseState.WAITING)
     drains = replace(before, state=LeaseState.DRAINING, cause=Cause.RECALL)
     assert with_cause(before, LeaseState.DRAINING, Cause.RECALL) == drains
@@ -105,7 +105,7 @@ def test_the_next_lease_takes_over_only_after_the_current_one() -> None:
     ledger.move(["L1"], LeaseInput.RELEASE_CONFIRMED, 6, Cause.RELEASED)
     assert ledger.get("L1") is None
     assert ledger.of_job("j1") == ()
-    (promoted,) = [m.lease for m in ledger.promote(["n1:0"], 7, 200)]
+    (promoted,) = [x for m in ledger.promote(["n1:0"], 7, 200) for x in m.leases]
     assert (promoted.start_ms, promoted.end_ms, promoted.state) == (7, 200, LeaseState.PENDING)
     assert ledger.current("n1:0") == promoted
     assert ledger.next("n1:0") is None
@@ -115,7 +115,7 @@ def test_a_drained_lease_says_why_it_ends() -> None:
     ledger = Ledger()
     active(ledger, lease())
     (moved,) = ledger.move(["L1"], LeaseInput.DRAIN_REQUESTED, 5, Cause.UNWANTED)
-    assert moved.lease.cause is Cause.UNWANTED
+    assert [x.cause for x in moved.leases] == [Cause.UNWANTED]
 
 
 def test_stories_are_bounded() -> None:
@@ -136,7 +136,7 @@ def test_what_happens_to_many_happens_to_each_of_them() -> None:
     for number in range(1, 4):
         active(ledger, lease(number, gpu=f"n1:{number}", job="j1" if number < 3 else "j2"))
     moved = ledger.move(["L1", "L3"], LeaseInput.DRAIN_REQUESTED, 5, Cause.LEASE_END)
-    assert [(m.lease.lease_id, m.state_from, m.lease.state) for m in moved] == [
+    assert [(m.lease.lease_id, m.state_from, m.lease.state) for one in moved for m in one.singly()] == [
         ("L1", LeaseState.ACTIVE, LeaseState.DRAINING),
         ("L3", LeaseState.ACTIVE, LeaseState.DRAINING),
     ]

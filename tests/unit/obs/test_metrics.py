@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from themis_arbiter.core.effects import AppEnded, ContainerLost, Effect, LeaseMoved, RoundClosed
+from themis_arbiter.core.effects import AppEnded, ContainerLost, Effect, LeasesMoved, RoundClosed
 from themis_arbiter.core.events import EndCause, LeasesPersisted, StoreFailed, Timer, Woke
 from themis_arbiter.core.lease import Cause, Lease, LeaseState
 from themis_arbiter.core.views import AppState, AppView, NodeState
@@ -112,8 +112,8 @@ class World:
         return {dict(labels)["app"] for name, labels in self.scrape() if name == "themis_rho"}
 
 
-def moved(state_from: LeaseState | None, state_to: LeaseState, cause: Cause = Cause.AUCTION) -> LeaseMoved:
-    return LeaseMoved(lease=replace(LEASE, state=state_to), state_from=state_from, cause=cause)
+def moved(state_from: LeaseState | None, state_to: LeaseState, cause: Cause = Cause.AUCTION) -> LeasesMoved:
+    return LeasesMoved(leases=(replace(LEASE, state=state_to),), state_from=state_from, cause=cause)
 
 
 def test_scrape_shows_the_state() -> None:
