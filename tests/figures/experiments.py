@@ -5,6 +5,7 @@ section 8, names. On which of these parameters were chosen, and which judge only
 """
 
 import csv
+import os
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -124,7 +125,7 @@ def generated(
         mix += ("--styles", styles) if styles else ()
         size = ("--apps", str(inputs.apps), "--gpus", str(inputs.gpus))
         command = (*PROGRAM, "trace", "generate", "--workload", which, "--seed", str(seed), "--load", load, *size, *mix)
-        half_made = trace.with_suffix(".new")
+        half_made = trace.with_suffix(f".{os.getpid()}.new")  # another command may be at it too
         subprocess.run([*command, str(half_made)], check=True, stdout=subprocess.DEVNULL)
         half_made.replace(trace)
     return Workload(name, trace, inputs.cluster_file(inputs.cluster))
