@@ -1,6 +1,6 @@
 """The fault simulation in short, and for each of its claims a broken product that it finds out."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Final
 
@@ -51,8 +51,8 @@ def nothing(_state: State) -> None:
 
 
 def test_a_release_that_nobody_confirmed_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
-    def at_once(_state: State, leases: Sequence[Lease], _used: int) -> list[Lease]:
-        return [x for x in leases if x.state is LeaseState.DRAINING]
+    def at_once(_state: State, here: leasing.Here, _used: int) -> list[Lease]:
+        return list(here.draining)
 
     monkeypatch.setattr(leasing, "_free_by_now", at_once)
     assert catches("no GPU under two leases")

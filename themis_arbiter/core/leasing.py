@@ -53,7 +53,7 @@ def settle(state: State, touched: Collection[JobId]) -> list[JobId]:
 
 
 @dataclass(slots=True)
-class _Here:
+class Here:
     """A job's leases on one node that are in force."""
 
     granted: list[Lease] = field(default_factory=list)
@@ -61,9 +61,9 @@ class _Here:
     active: int = 0
 
 
-def _unsettled_by_node(state: State, job_id: JobId) -> dict[NodeName, _Here]:
+def _unsettled_by_node(state: State, job_id: JobId) -> dict[NodeName, Here]:
     """A job's leases in force by node; of a job that has none to settle, nothing."""
-    found: dict[NodeName, _Here] = {}
+    found: dict[NodeName, Here] = {}
     is_settled = True
     for lease in state.ledger.of_job(job_id):
         lease_state, node = lease.state, node_of(lease.gpu)
@@ -71,7 +71,7 @@ def _unsettled_by_node(state: State, job_id: JobId) -> dict[NodeName, _Here]:
             continue
         here = found.get(node)
         if here is None:
-            here = found[node] = _Here()
+            here = found[node] = Here()
         if lease_state is ACTIVE:
             here.active += 1
             continue
@@ -80,7 +80,7 @@ def _unsettled_by_node(state: State, job_id: JobId) -> dict[NodeName, _Here]:
     return {} if is_settled else found
 
 
-def _begun(here: _Here, used: int) -> list[Lease]:
+def _begun(here: Here, used: int) -> list[Lease]:
     """Of a job's leases on a node with `used` GPUs in use: those that are granted and in use by now."""
     if used <= here.active:
         return []
@@ -95,7 +95,7 @@ def _show_up(state: State, leases: Sequence[Lease]) -> None:
             state.jobs[job_id] = replace(job, no_shows=0)
 
 
-def _free_by_now(state: State, here: _Here, used: int) -> list[Lease]:
+def _free_by_now(state: State, here: Here, used: int) -> list[Lease]:
     """Of a job's leases on a node with `used` GPUs in use: draining ones whose GPUs are free now."""
     still_held = max(0, used - len(here.granted) - here.active)
     if still_held >= len(here.draining):

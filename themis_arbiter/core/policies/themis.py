@@ -2,9 +2,11 @@
 
 Offers go to the first half, by the guard's order, of the apps with an urgent job (regret above 1.02), at most `BIDDERS_MAX`
 of them; they are sold by partial allocation with hidden payments. What they leave goes out by the guard's rule (mechanism.md,
-section 6).
+section 6). An app bids for its urgent jobs only: if one of many made all of them bid, they would take at a recall what ran for
+others, and lose it at the next grid end.
 """
 
+from dataclasses import replace
 from typing import Final
 
 from themis_arbiter.core.policies.auctioneer import AuctionPolicy, Call
@@ -21,9 +23,11 @@ class ThemisPolicy(AuctionPolicy):
     def call(self, market: Market) -> Call:
         """The urgent bid; the guard's order has the rest."""
         stand = standing(market)
+        needing = stand.urgent.union([j.job_id for j in stand.starving])
+        asked = [replace(a, jobs=tuple([j for j in a.jobs if j.job_id in needing])) for a in bidders(market, stand)]
         return Call(
             market=market,
-            bidders=tuple(bidders(market, stand)),
+            bidders=tuple(asked),
             rest_orders=stand.orders,
             choosers=stand.urgent,
             waited_for=waited_for(market, stand),

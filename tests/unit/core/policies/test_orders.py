@@ -143,6 +143,18 @@ def test_themis_without_anybody_urgent_is_the_guard() -> None:
     assert got(themis) == {"a/1": 2, "b/1": 2}
 
 
+@pytest.mark.parametrize("is_recall", [False, True])
+def test_an_app_bids_for_its_urgent_jobs_only(is_recall: bool) -> None:
+    jobs = [job("a/1", 60.0, gang=2), *(job(f"a/{k}", 6.0, gang=2) for k in range(2, 6))]  # the long one decides when it ends
+    calm = app(job("b/1", 120.0, gang=2, ending=("m0:0", "m0:1")), t_independent_ms=90.0 * HOUR)
+    arena = market(FOUR, app(*jobs, t_independent_ms=29.0 * HOUR), calm, settings=Settings(starving_above=1e9, large_gang=2.0))
+    decision = make_policy("themis").decide(replace(arena, is_recall=is_recall))
+    (bid,) = decision.record["bids"]
+    assert {part["job_id"] for row in bid["rows"] for part in row["parts"]} == {"a/1"}
+    assert sum(map(len, decision.wins["a"].values())) == 2
+    assert got(decision) == ({"a/1": 2, "b/1": 2} if is_recall else {"a/1": 2, "a/2": 2})
+
+
 @pytest.mark.parametrize(("urgent", "asked"), [(5, 3), (20, 10), (40, 16)])
 def test_themis_asks_the_first_half_by_the_guards_order_and_not_too_many(urgent: int, asked: int) -> None:
     topology = cluster(*((f"m{k}", "r0", 4) for k in range(20)))
