@@ -39,6 +39,10 @@ class Runs:
         pairs = ((float(run[figure]), against(w)) for w, run in self.of(policy))
         return [mine / other for mine, other in pairs if other]
 
+    def of_policy(self, policy: str, figure: str) -> Callable[[str], float | None]:
+        """The policy's figure by workload."""
+        return lambda workload: None if (run := self.get(workload, policy)) is None else float(run[figure])
+
     def best(self, workload: str, figure: str) -> float | None:
         """The least that any policy has of a figure."""
         found = [float(run[figure]) for p in self.policies if (run := self.get(workload, p)) is not None]
@@ -69,18 +73,14 @@ def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 def by_policy(runs: Runs) -> str:
     """A row a policy: what the targets ask for, over all workloads and over those that judge only."""
     judging = [w for w in runs.workloads if w not in CHOSEN_ON]
-
-    def srsf(figure: str) -> Callable[[str], float | None]:
-        return lambda w: None if (run := runs.get(w, "srsf")) is None else float(run[figure])
-
     rows = []
     for policy in runs.policies:
         rhos = [float(run["max_rho"]) for _, run in runs.of(policy)]
         judged = [float(run["max_rho"]) for _, run in runs.of(policy, judging)]
         p95 = [float(run["p95_rho"]) for _, run in runs.of(policy)]
-        times = runs.ratios(policy, "avg_jct_s", srsf("avg_jct_s"))
+        times = runs.ratios(policy, "avg_jct_s", runs.of_policy("srsf", "avg_jct_s"))
         packed = runs.ratios(policy, "gpu_hours", lambda w: runs.best(w, "gpu_hours"))
-        restarts = runs.ratios(policy, "restarts", srsf("restarts"))
+        restarts = runs.ratios(policy, "restarts", runs.of_policy("srsf", "restarts"))
         bound = [float(r["max_rho"]) / float(r["max_rho_lower_bound"]) for _, r in runs.of(policy)]
         rows.append(
             [
@@ -173,7 +173,7 @@ def estimate_verdicts(runs: Runs) -> list[Verdict]:
         if not rhos:
             continue
         found.append(Verdict(f"4: {policy}, max rho, mean <= 1.4", geometric(rhos) <= 1.4, f"{geometric(rhos):.3f}"))
-        times = runs.ratios(policy, "max_rho", lambda w: None if (r := runs.get(w, "srsf")) is None else float(r["max_rho"]))
+        times = runs.ratios(policy, "max_rho", runs.of_policy("srsf", "max_rho"))
         if times:
             most = max(times)
             found.append(Verdict(f"4: {policy}, max rho no more than 2 % above SRSF's on each", most <= 1.02, f"{most:.3f}x"))

@@ -57,15 +57,20 @@ def window(number: int) -> tuple[Trace, Topology, SlowdownModel]:
     return Trace(moved), read_cluster(SHARED / f"clusters/{cluster}.yaml"), slowdowns
 
 
+def apps_of(number: int) -> list[str]:
+    """Apps of a window, by arrival."""
+    return list(dict.fromkeys(j.app_id for j in window(number)[0].jobs))
+
+
 def liars(number: int, count: int) -> list[str]:
     """Apps of a window, evenly by arrival; the first and the last meet few rivals."""
-    apps = list(dict.fromkeys(j.app_id for j in window(number)[0].jobs))
+    apps = apps_of(number)
     return [apps[(2 * k + 1) * len(apps) // (2 * count)] for k in range(min(count, len(apps)))]
 
 
 def crowd(number: int) -> set[str]:
     """Three apps in ten of a window, evenly by arrival."""
-    apps = list(dict.fromkeys(j.app_id for j in window(number)[0].jobs))
+    apps = apps_of(number)
     return {app for k, app in enumerate(apps) if int((k + 1) * CROWD_SHARE) > int(k * CROWD_SHARE)}
 
 

@@ -12,16 +12,13 @@ before it can be displaced doubles at least every time, and it is through after 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import Final
 
 from themis_arbiter.core.fluid import FluidApp
 from themis_arbiter.core.gpu_speeds import NO_TYPE, Speeds, as_text
 from themis_arbiter.core.owners import owners_of
 from themis_arbiter.core.state import State
-from themis_arbiter.core.types import AppId, GpuMillis, JobId, Millis, OnLeaseEnd
+from themis_arbiter.core.types import CHECKPOINT, AppId, GpuMillis, JobId, Millis, OnLeaseEnd
 from themis_arbiter.core.workload import App, Job, app_speeds
-
-_CHECKPOINT: Final = OnLeaseEnd.CHECKPOINT  # asked of every job in every round
 
 
 def on_lease_end(state: State, job: Job) -> OnLeaseEnd:
@@ -57,7 +54,7 @@ def _has_lost_enough(state: State, job: Job) -> bool:
 
 def work_lost_by_moving(state: State, job: Job) -> GpuMillis:
     """Work that the job would have to do again if its GPUs changed."""
-    if on_lease_end(state, job) is _CHECKPOINT:
+    if on_lease_end(state, job) is CHECKPOINT:
         return 0.0
     return max(0.0, job.done - job.begun_at)
 

@@ -107,8 +107,7 @@ def is_as_seen(state: State, seen: SeenApp) -> bool:
     app_id = seen.app.app_id
     if state.apps.get(app_id) is not seen.app or state.ledger.kept_by_app(app_id):
         return False
-    # Tuples are compared by identity first, item by item, and without a line of Python for each of hundreds of jobs.
-    return tuple(map(state.jobs.__getitem__, state.live_jobs.get(app_id, ()))) == seen.jobs
+    return state.live_of(app_id) == seen.jobs
 
 
 def _remember(state: State, app_id: AppId, market_app: MarketApp | None) -> bool:
@@ -116,7 +115,7 @@ def _remember(state: State, app_id: AppId, market_app: MarketApp | None) -> bool
     state.seen_apps.pop(app_id, None)
     if market_app is None or state.admin.is_observing or state.ledger.kept_by_app(app_id):
         return False
-    live = tuple([state.jobs[job_id] for job_id in state.live_jobs[app_id]])
+    live = state.live_of(app_id)
     if not all(_waits_unlimited(state, job) for job in live):
         return False
     state.seen_apps[app_id] = SeenApp(state.apps[app_id], live, market_app)
@@ -133,10 +132,9 @@ def look_at_app(
 ) -> MarketApp | None:
     """The app as a policy sees it, None where it is nothing to it; `room` is told of its jobs that do not fit everywhere."""
     app = state.apps[app_id]
-    live_ids = state.live_jobs[app_id]
-    live = [state.jobs[job_id] for job_id in live_ids]
+    live = state.live_of(app_id)
     jobs = []
-    for job_id, job in zip(live_ids, live, strict=True):
+    for job_id, job in zip(state.live_jobs[app_id], live, strict=True):
         if job.retry_ms > state.now_ms:
             continue
         market_job = _market_job(state, job_id, job, offered, never)

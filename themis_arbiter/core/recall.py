@@ -90,7 +90,7 @@ def _flowing(state: State) -> Iterator[App]:
 
 def _live(state: State) -> Iterator[Job]:
     for app in _flowing(state):
-        yield from map(state.jobs.__getitem__, state.live_jobs[app.app_id])
+        yield from state.live_of(app.app_id)
 
 
 def _waiting(state: State) -> Iterator[Job]:
@@ -120,8 +120,7 @@ def _longest_wait(state: State, app_id: AppId) -> float | None:
     """How long the longest of an app's waiting jobs would run; remembered while all of them wait, and as they did before."""
     if state.ledger.kept_by_app(app_id):
         return max([_time_left(state, job) for job in _waiting_of(state, app_id)], default=None)
-    # Tuples are compared by identity first, item by item, and without a line of Python for each of hundreds of jobs.
-    live = tuple(map(state.jobs.__getitem__, state.live_jobs[app_id]))
+    live = state.live_of(app_id)
     known = state.longest_waits.get(app_id)
     if known is not None and known[0] == live and known[1] is state.topology:
         return known[2]

@@ -44,6 +44,9 @@ class OnLeaseEnd(StrEnum):
     NEVER = "never"
 
 
+CHECKPOINT: Final = OnLeaseEnd.CHECKPOINT  # by name, for code that asks it of every job (see core.lease)
+
+
 class CoreError(Exception):
     """A claim that must hold in the core does not: a programming error, never an operating one."""
 

@@ -208,19 +208,11 @@ def app_shape(app: App, jobs: Sequence[Job], works: Sequence[GpuMillis], topolog
 
     Who declares speeds by GPU type takes the GPU time, and at least the time, that its gang takes at its best in this cluster.
     """
-    if not any(j.report.gpu_speeds for j in jobs):  # as most are, and this is asked with each of their reports
-        longest = max(
-            [
-                j.report.arrival_ms - app.arrival_ms + w / max(1, j.report.gang, j.max_gpus)
-                for j, w in zip(jobs, works, strict=True)
-            ]
-        )
-        return sum(works), sum(works) / longest
     reaches = [_reach(j, topology) for j in jobs]
     times = [r.gpu_time(w) for r, w in zip(reaches, works, strict=True)]
     longest = max(j.report.arrival_ms - app.arrival_ms + t / r.gpus for j, r, t in zip(jobs, reaches, times, strict=True))
     parallelism = sum(times) / longest
-    if len(jobs) > 1:  # each type counts for the fastest, so it might end too soon
+    if len(jobs) > 1 and any(j.report.gpu_speeds for j in jobs):  # each type counts for the fastest, so it might end too soon
         most = gpus_for(app_speeds(jobs, topology), topology.gpus_by_type, sum(works) / longest)
         parallelism = min(parallelism, most) or parallelism
     return sum(works), parallelism
@@ -231,12 +223,10 @@ def _reach(job: Job, topology: Topology) -> Reach:
     return topology.reach(job.report.gpu_speeds, gang, max(gang, job.max_gpus))
 
 
-def app_speeds(jobs: Sequence[Job], topology: Topology) -> GpuSpeeds:
+def app_speeds(jobs: Iterable[Job], topology: Topology) -> GpuSpeeds:
     """What an app can use by GPU type: of each what that job of its can which is fastest there, gangs as a whole.
 
     Jobs that ended while nobody looked do not count: what they had declared is not known any more.
     """
-    if not any(j.report.gpu_speeds for j in jobs):
-        return ()
     known = (j for j in jobs if not (j.report.is_finished and j.report.final_status == GONE_STATUS))
     return merged(_reach(j, topology).speeds for j in known)

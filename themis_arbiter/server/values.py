@@ -153,38 +153,38 @@ def rho_bound(value: object, _origin: Origin) -> float:
     return number
 
 
+def _above_zero(value: object, most: float, advice: str) -> float:
+    number = _float(value)
+    if number is None or not 0.0 < number <= most:
+        raise ValueProblem(f"{shown(value)} is not a number above 0 and up to {most:g}; {advice}")
+    return number
+
+
+def _from_zero(value: object, most: float, example: str) -> float:
+    number = _float(value)
+    if number is None or not 0.0 <= number <= most:
+        raise ValueProblem(f"{shown(value)} is not a number from 0 to {most:g}; write one, such as {example}")
+    return number
+
+
 def regret(value: object, _origin: Origin) -> float:
     """A number above 0, up to REGRET_MAX. Errors: ValueProblem."""
-    number = _float(value)
-    if number is None or not 0.0 < number <= REGRET_MAX:
-        raise ValueProblem(f"{shown(value)} is not a number above 0 and up to {REGRET_MAX:g}; write one, such as 1.5")
-    return number
+    return _above_zero(value, REGRET_MAX, "write one, such as 1.5")
 
 
 def gang_share(value: object, _origin: Origin) -> float:
     """A number above 0, up to GANG_SHARE_MAX. Errors: ValueProblem."""
-    number = _float(value)
-    if number is None or not 0.0 < number <= GANG_SHARE_MAX:
-        raise ValueProblem(
-            f"{shown(value)} is not a number above 0 and up to {GANG_SHARE_MAX:g}; such as 0.5; above 1 no gang is large"
-        )
-    return number
+    return _above_zero(value, GANG_SHARE_MAX, "such as 0.5; above 1 no gang is large")
 
 
 def lease_count(value: object, _origin: Origin) -> float:
     """A number from 0 to OWED_LEASES_MAX. Errors: ValueProblem."""
-    number = _float(value)
-    if number is None or not 0.0 <= number <= OWED_LEASES_MAX:
-        raise ValueProblem(f"{shown(value)} is not a number from 0 to {OWED_LEASES_MAX:g}; write one, such as 1")
-    return number
+    return _from_zero(value, OWED_LEASES_MAX, "1")
 
 
 def fraction(value: object, _origin: Origin) -> float:
     """A number from 0 to 1. Errors: ValueProblem."""
-    number = _float(value)
-    if number is None or not 0.0 <= number <= 1.0:
-        raise ValueProblem(f"{shown(value)} is not a number from 0 to 1; write one, such as 0.8")
-    return number
+    return _from_zero(value, 1.0, "0.8")
 
 
 def weight(value: object, _origin: Origin) -> float:

@@ -12,11 +12,20 @@ from typing import Final, TypeAlias
 from themis_arbiter.core.gpu_speeds import as_text
 from themis_arbiter.core.speedup import SlowdownModel
 from themis_arbiter.core.topology import Topology
-from themis_arbiter.core.types import CoreError, GpuId, GpuMillis, GrantId, JobId, LeaseId, Millis, OnLeaseEnd, RoundNo
+from themis_arbiter.core.types import (
+    CHECKPOINT,
+    CoreError,
+    GpuId,
+    GpuMillis,
+    GrantId,
+    JobId,
+    LeaseId,
+    Millis,
+    OnLeaseEnd,
+    RoundNo,
+)
 from themis_arbiter.core.value import value
 from themis_arbiter.sim.trace import TraceJob
-
-_CHECKPOINT: Final = OnLeaseEnd.CHECKPOINT  # asked of jobs in every report
 
 Grant: TypeAlias = tuple[GrantId, RoundNo]
 
@@ -102,7 +111,7 @@ class SimulatedJob:
     @property
     def most(self) -> int:
         """GPUs that it would use now: who cannot keep progress through a change does not ask for one."""
-        if self.spec.on_lease_end is not _CHECKPOINT and (self.running or self.held >= self.spec.gang):
+        if self.spec.on_lease_end is not CHECKPOINT and (self.running or self.held >= self.spec.gang):
             return len(self.running) or self.held
         return max(self.spec.gang, min(self.spec.max_gpus, self.told.max_gpus))
 

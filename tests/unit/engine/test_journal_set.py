@@ -6,8 +6,9 @@ from typing import Final
 
 import pytest
 
+from tests.support.counting import Counting
 from themis_arbiter.adapters.journal import FileJournal
-from themis_arbiter.core.effects import Effect, WakeAt
+from themis_arbiter.core.effects import Effect
 from themis_arbiter.core.events import Event, Timer, Woke
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.core.types import CoreError
@@ -17,17 +18,6 @@ from themis_arbiter.engine.replay import ReplayResult, StepRefused, replay, repl
 
 PARTS: Final = 4
 STEPS_A_PART: Final = 3
-
-
-class Counting:
-    """Decides by what it was told before: a step that is left out shows at the next."""
-
-    def __init__(self, odd_from: int = 10**9) -> None:
-        self._told, self._odd_from = 0, odd_from
-
-    def step(self, event: Event) -> tuple[Effect, ...]:
-        self._told += 1
-        return (WakeAt(timer=Timer.GRID, at_ms=event.at_ms + self._told + (self._told >= self._odd_from)),)
 
 
 @pytest.fixture

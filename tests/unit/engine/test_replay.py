@@ -5,27 +5,15 @@ from typing import Final
 
 import pytest
 
+from tests.support.counting import Counting
 from themis_arbiter.adapters.journal import FileJournal
-from themis_arbiter.core.effects import Effect, WakeAt
-from themis_arbiter.core.events import Event, Timer, Woke
+from themis_arbiter.core.events import Timer, Woke
 from themis_arbiter.core.settings import Settings
 from themis_arbiter.engine.journal_format import JournalFormatError
 from themis_arbiter.engine.replay import ReplayResult, read_settings, replay, replay_with
 
 SETTINGS: Final = Settings(policy="guard")
 STEPS: Final = 5
-
-
-class Counting:
-    """Decides by what it was told before: wakes later each time; from step `odd_from` on, a millisecond later still."""
-
-    def __init__(self, odd_from: int = 10**9) -> None:
-        self._told, self._odd_from = 0, odd_from
-
-    def step(self, event: Event) -> tuple[Effect, ...]:
-        self._told += 1
-        late = self._told >= self._odd_from
-        return (WakeAt(timer=Timer.GRID, at_ms=event.at_ms + self._told + late),)
 
 
 @pytest.fixture
